@@ -91,7 +91,8 @@ def provide() -> None:
             if wanted:
                 _run([sys.executable, "-m", "venv", str(folder)])
                 pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install"]
-                _run([*pip, "--quiet", "--progress-bar", "on", "--require-hashes", "-r", str(lock)])
+                # The lock is whole; pip's own resolver refuses extras of a locked package (`pydantic[email]`).
+                _run([*pip, "--quiet", "--no-deps", "--require-hashes", "-r", str(lock)])
     folder = _npm_folder()
     with _making(folder, "Node and its packages") as wanted:
         if wanted:
