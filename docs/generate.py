@@ -1,4 +1,4 @@
-"""Writes the pages under docs/reference, and tables in other pages, from the code, so that they cannot drift. `make generate` runs it.
+"""Writes the pages under docs/reference from the code, so that they cannot drift. `make generate` runs it.
 
 usage: python docs/generate.py [--check]
 """
@@ -26,7 +26,6 @@ def main() -> int:
     REFERENCE.mkdir(exist_ok=True)
     stale = []
     wanted = {REFERENCE / name: text for name, text in pages().items()}
-    wanted |= {DOCS / name: text for name, text in with_sections().items()}
     for file, text in wanted.items():
         if file.exists() and file.read_text(encoding="utf-8") == text:
             continue
@@ -50,35 +49,9 @@ def pages() -> dict[str, str]:
         "settings.md": knobs.settings_page(),
         "http.md": surface.http_page(),
         "errors.md": surface.errors_page(),
+        "hardening.md": hardening.page(),
     }
     return {name: HEAD + text.rstrip() + "\n" for name, text in made.items()}
-
-
-def with_sections() -> dict[str, str]:
-    """Pages written by hand that hold generated parts: file name → the whole text with those parts as they should be.
-
-    A part stands between `<!-- generated: NAME -->` and `<!-- end of NAME -->`.
-
-    Raises:
-        ValueError: a page lacks the marks of a part.
-    """
-    made = {}
-    sections = {
-        "concepts/authorization.md": {"reasons": objects.reasons_by_step()},
-        "guides/hardening.md": {"hardening": hardening.checklist()},
-        "guides/tool-authors.md": {"search-lint": objects.search_lint(), "verifier": objects.verifier()},
-    }
-    for name, parts in sections.items():
-        text = (DOCS / name).read_text(encoding="utf-8")
-        for part, content in parts.items():
-            start, end = f"<!-- generated: {part} -->\n", f"<!-- end of {part} -->"
-            before, found, rest = text.partition(start)
-            _, ended, after = rest.partition(end)
-            if not found or not ended:
-                raise ValueError(f"{name} lacks the marks of its generated part {part!r}")
-            text = before + start + "\n" + content.strip() + "\n\n" + end + after
-        made[name] = text
-    return made
 
 
 if __name__ == "__main__":

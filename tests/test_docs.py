@@ -88,11 +88,6 @@ def test_a_generated_page_is_what_the_code_says(name: str) -> None:
     assert page(name) == generate.pages()[name], "run `make generate`"
 
 
-@pytest.mark.parametrize("name", sorted(generate.with_sections()))
-def test_a_generated_part_of_a_page_is_what_the_code_says(name: str) -> None:
-    assert (DOCS / name).read_text(encoding="utf-8") == generate.with_sections()[name], "run `make generate`"
-
-
 def test_the_steps_are_told_in_the_order_of_the_chain() -> None:
     text = (DOCS / "concepts" / "authorization.md").read_text(encoding="utf-8")
 
@@ -149,7 +144,9 @@ def test_every_reason_and_every_problem_code_is_documented() -> None:
     codes = {*CODES, *(kind.code for kind in CallError.__subclasses__())}
 
     assert [r for r in conditions.ConditionReason if f"| `{r.value}` |" not in page("conditions.md")] == []
-    assert [r for r in authorizer.Reason if f"| `{r.value}` |" not in page("decisions.md")] == []
+    assert [
+        r for r in authorizer.Reason if f"| `{r.value}` | {r.meaning} |" not in page("decisions.md")
+    ] == []
     assert [c for c in codes if f"| `{c}` |" not in page("errors.md")] == []
 
 

@@ -12,7 +12,6 @@ from toolcrib import authorizer
 from toolcrib.lint import weaknesses as lint
 from toolcrib.resources import conditions, crd
 from toolcrib.resources.kinds import KINDS
-from toolcrib_cli.example_tools import assertion
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "resources"
 CONDITIONS = (
@@ -48,7 +47,11 @@ def conditions_page() -> str:
     text += table(("condition", "of", "True means"), [(code(c), k, m) for c, k, m in CONDITIONS])
     text += "\n## Reasons\n\n"
     rows = [(code(r.value), m) for r, m in conditions.MEANINGS.items()]
-    return text + table(("reason", "meaning"), rows)
+    text += table(("reason", "meaning"), rows)
+    text += "\n## Tools that search finds badly\n\nReasons of `Questionable`, which `toolcrib validate --strict` finds too "
+    text += "([be found](../guides/tool-authors.md#be-found)):\n\n"
+    rows = [(code(r.value), conditions.MEANINGS[r], hint) for r, hint in lint.HINTS.items()]
+    return text + table(("reason", "finds", "remedy"), rows)
 
 
 def decisions_page() -> str:
@@ -56,23 +59,11 @@ def decisions_page() -> str:
     text = "# Reasons of decisions\n\nThe decision log says them; callers never learn them. `toolcrib_decisions_total{reason}` does, but for\n"
     text += "tools that the caller does not see: those have `not_permitted`, unless `metrics.reasons` is `full`.\n"
     text += "[Authorization](../concepts/authorization.md) gives the order in which they are found.\n\n"
-    rows = [(code(r.value), r.meaning) for r in authorizer.Reason]
-    return text + table(("reason", "meaning"), rows)
-
-
-def reasons_by_step() -> str:
-    """The reasons in the order in which they are found, for docs/concepts/authorization.md."""
     refusing = [r for r in authorizer.Reason if r.step is not None]
     allowing = [r for r in authorizer.Reason if r.step is None]
     rows = [(str(r.step), code(r.value), r.meaning) for r in refusing]
     rows += [("allowed", code(r.value), r.meaning) for r in allowing]
-    return table(("step", "reason", "meaning"), rows)
-
-
-def search_lint() -> str:
-    """The rules for tools that a search would find badly, for docs/guides/tool-authors.md."""
-    rows = [(code(r.value), conditions.MEANINGS[r], hint) for r, hint in lint.HINTS.items()]
-    return table(("code", "finds", "remedy"), rows)
+    return text + table(("step", "reason", "meaning"), rows)
 
 
 def resources_page() -> str:
@@ -126,9 +117,3 @@ def _rules(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
             at = f"{path}.{name}" if path else name
             yield from _rules(field, at)
             yield from _rules(field.get("items", {}), f"{at}[]")
-
-
-def verifier() -> str:
-    """The file that verifies call assertions, as tool authors copy it."""
-    text = Path(assertion.__file__).read_text(encoding="utf-8")
-    return f"```python\n{text.strip()}\n```"

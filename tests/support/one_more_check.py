@@ -81,7 +81,7 @@ def _documented(reason: Reason) -> list[str]:
     assert spec.loader is not None
     docs = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(docs)
-    pages = {**docs.pages(), **docs.with_sections()}
+    pages = docs.pages()
     return sorted(name for name, text in pages.items() if f"| `{reason.value}` | {reason.meaning} |" in text)
 
 

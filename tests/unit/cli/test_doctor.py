@@ -473,8 +473,8 @@ def test_selectors_are_read_as_the_api_server_reads_them(
     assert door([made], HOME, labels_, {80}).selected == selects
 
 
-def test_the_guide_holds_every_item_with_its_remedy() -> None:
-    guide = (ROOT / "docs" / "guides" / "hardening.md").read_text()
+def test_the_reference_holds_every_item_with_its_remedy() -> None:
+    guide = (ROOT / "docs" / "reference" / "hardening.md").read_text()
     for item in table.items():
         assert f"| `{item.name}` | {item.wanted} | {item.remedy} |" in guide
 

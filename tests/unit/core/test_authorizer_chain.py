@@ -89,7 +89,7 @@ def test_a_check_of_tools_is_one_entry(tmp_path: Path) -> None:
             # callers never learn why they do not see a tool
             'toolcrib_calls_cut_total{reason="not_permitted"} 1.0',
         ],
-        "documented": ["concepts/authorization.md", "decisions.md"],
+        "documented": ["decisions.md"],
     }
 
 
@@ -104,7 +104,7 @@ def test_a_check_of_callers_is_one_entry(tmp_path: Path) -> None:
     assert found["steps"] == ["failed"] + ["not_reached"] * 4
     assert found["later"] == [["set-aside", t, "gained"] for t in other["anonymous"]]
     assert 'toolcrib_calls_cut_total{reason="set_aside"} 1.0' in found["metrics"]
-    assert found["documented"] == ["concepts/authorization.md", "decisions.md"]
+    assert found["documented"] == ["decisions.md"]
     assert other["decided"] == [True, "granted", None]
     assert other["anonymous"] == ["team-a/marked", "team-a/plain", "team-b/marked"]
     assert (len(other["view"]), other["power"]) == (3, True)
