@@ -24,7 +24,7 @@ SOURCES := core operator registry_api agent_runner cli tests bench examples requ
 PEERS := tests/support/mcp_peers
 LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test fresh-machine-test cluster-demo proof attack bench tails bench-search bench-search-recall bench-search-scale bench-search-sizes search-gate search-faults revocation hidden-timing large-namespaces bulkheads mcp-conformance mcp-peers mcp-replicas mcp-bench growth health mcp-tokens image wheel wheel-smoke ci clean
+.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test fresh-machine-test cluster-demo proof attack bench tails bench-search bench-search-recall bench-search-scale bench-search-sizes search-gate search-faults revocation hidden-timing large-namespaces bulkheads mcp-conformance mcp-peers mcp-servers mcp-replicas mcp-bench growth health mcp-tokens image wheel wheel-smoke ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-18s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -108,6 +108,10 @@ mcp-conformance: env ## MCP's conformance suite against /mcp/direct, in both rev
 mcp-peers: env ## MCP clients and servers of others against a registry: SDKs, frameworks, the inspector; needs npm, once
 	@$(BIN)/python $(PEERS)/environments.py
 	$(BIN)/python -m pytest -m peers tests/peers tests/cluster $(ARGS)
+
+mcp-servers: env ## Import MCP's reference servers of npm and PyPI, call them through a registry, print a table; needs npm, once
+	@$(BIN)/python $(PEERS)/environments.py
+	$(BIN)/python -m pytest -q -s -m peers tests/peers/test_reference_servers.py $(ARGS)
 
 bench: env build-tools ## Measure, and print the figures of docs/guides/performance.md
 	@exec $(BIN)/python bench/run.py $(ARGS)
