@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -25,9 +26,9 @@ class Relay:
         """The connections, by number, that neither side has closed."""
         return sorted(self._writers)
 
-    def silence(self) -> None:
-        """Take what comes and forward nothing: a node that is paused."""
-        self._silent = self.accepted
+    def silence(self, *, to_come: bool = False) -> None:
+        """Take what comes and forward nothing: a node that is paused. `to_come`: on later connections too."""
+        self._silent = sys.maxsize if to_come else self.accepted
 
     def break_on_request(self) -> None:
         """Close each connection when the client next sends something: a process that was killed."""

@@ -70,6 +70,21 @@ def steps(seed: int) -> tuple[Step, ...]:
             5400,
             0,
         ),
+        # alone, too: its garbage collections take longer than a loop may be held where neighbours use the caches
+        Step(
+            "growth",
+            "how much longer a change takes to reach an agent with 10,000 tools than with 100: make growth ARGS=--quick",
+            ("growth", "ARGS=--quick"),
+            900,
+            0,
+        ),
+        Step(
+            "health",
+            "health while tools are embedded, against an idle registry: make health ARGS=--quick",
+            ("health", "ARGS=--quick"),
+            600,
+            0,
+        ),
         Step("check", "lint, format, types, import contracts, generated files", ("check",), 600, 1),
         Step(
             "test",
