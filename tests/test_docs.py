@@ -454,13 +454,26 @@ def test_guides_name_no_tests_the_evidence_page_does() -> None:
     assert "docs/contributing/evidence.md" in named
 
 
-def test_every_section_with_figures_has_the_command_that_makes_them() -> None:
-    file = DOCS / "guides" / "performance.md"
-    sections = re.split(r"^## ", file.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+@pytest.mark.parametrize("name", ["guides/performance.md", "contributing/performance.md"])
+def test_every_section_with_figures_has_the_command_that_makes_them(name: str) -> None:
+    sections = re.split(r"^## ", (DOCS / name).read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
     figure = re.compile(r"^\|.*\d.*\|$|\d[\d.,]* ?(ms|µs|us|s|x|×|%|MB|MiB)\b", re.MULTILINE)
-    command = re.compile(r"make bench|python (-m )?bench")
+    command = re.compile(r"make bench|python (-m )?bench|^make [a-z-]+", re.MULTILINE)
 
     assert [s.splitlines()[0] for s in sections if figure.search(s) and not command.search(s)] == []
+
+
+def test_the_guide_to_performance_has_no_figure_of_its_own() -> None:
+    """It sums up the page with all figures, so what is measured again is changed in both."""
+    figures = re.compile(r"\d+(?:[.,]\d+)*")
+    shown = figures.findall(re.sub(r"`[^`]*`|\([^)]*\)|p\d\d", "", _of("guides/performance.md")))
+
+    assert set(shown) - set(figures.findall(_of("contributing/performance.md"))) == set()
+    assert len(shown) > 30
+
+
+def _of(page: str) -> str:
+    return (DOCS / page).read_text(encoding="utf-8")
 
 
 def test_no_page_has_a_placeholder_left() -> None:
