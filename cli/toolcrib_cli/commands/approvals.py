@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toolcrib_cli import options, output
+from toolcrib_cli.commands import completion
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.examples import Example, epilog, examples
 from toolcrib_cli.output import Format
@@ -25,10 +26,38 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
+
+def _tools(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Tools with approval Manual, for a shell; of `approve` those that wait."""
+    given = ctx.params
+    waiting, named = ctx.info_name == "approve", set(given.get("tools") or ())
+
+    def read() -> list[tuple[str, str]]:
+        place = (given.get("data"), given.get("kubeconfig"), given.get("context"))
+        with _source(*place, told=False) as source:
+            found = source.tools(given.get("namespace"))
+        return [(each.key, each.key.partition("/")[2]) for each in found if each.quarantined or not waiting]
+
+    found = options.matching(dict(completion.within(read)), incomplete)
+    return [each for each in found if each not in named]
+
+
 Namespace = Annotated[
-    str | None, typer.Option("-n", "--namespace", help="Only this namespace.", show_default="all")
+    str | None,
+    typer.Option(
+        "-n",
+        "--namespace",
+        help="Only this namespace.",
+        show_default="all",
+        autocompletion=completion.object_namespaces,
+    ),
 ]
-Tool = Annotated[str, typer.Argument(help="namespace/name of a Tool, or its name where only one has it.")]
+Tool = Annotated[
+    str,
+    typer.Argument(
+        help="namespace/name of a Tool, or its name where only one has it.", autocompletion=_tools
+    ),
+]
 Manager = Annotated[
     str, typer.Option("--field-manager", help="Who writes it, for server-side apply in a cluster.")
 ]
@@ -100,7 +129,9 @@ def approve(
     tools: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[TOOL]...", help="namespace/name of Tools, or their names where only one has it."
+            metavar="[TOOL]...",
+            help="namespace/name of Tools, or their names where only one has it.",
+            autocompletion=_tools,
         ),
     ] = None,
     namespace: Namespace = None,
@@ -197,6 +228,8 @@ def _source(
     context: str | None,
     field_manager: str = _MANAGER,
     force: bool = False,
+    *,
+    told: bool = True,
 ) -> Iterator[Source]:
     """The cluster that is named, else the running local mode, else the cluster of the environment."""
     from toolcrib_cli.local import store
@@ -206,9 +239,11 @@ def _source(
     named = context is not None or (kubeconfig is not None and kubeconfig != os.environ.get("KUBECONFIG"))
     state = None if named else store.read_running(folder)
     if state is not None:
-        output.line(
-            f"asking the local mode at {state['url']}; --context or --kubeconfig asks a cluster", stderr=True
-        )
+        if told:
+            output.line(
+                f"asking the local mode at {state['url']}; --context or --kubeconfig asks a cluster",
+                stderr=True,
+            )
         from toolcrib_cli.approving.in_local_mode import LocalTools
 
         yield LocalTools(folder)

@@ -1,6 +1,7 @@
 """What a shell suggests beside a running local mode: agents, tools, namespaces; and nothing where none runs."""
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from local_mode import HEIST, LocalMode
+from manifests import tool
 from toolcrib_cli import main as cli
 from toolcrib_cli.commands import completion
 
@@ -19,7 +21,11 @@ Suggest = Callable[..., list[str]]
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalMode]:
-    with LocalMode(tmp_path_factory.mktemp("completion"), HEIST) as running:
+    place = tmp_path_factory.mktemp("completion")
+    (folder := place / "reviewed").mkdir()
+    manual = tool("reviewed", scopes=["other:use"], approval="Manual", backend={"none": {}})
+    (folder / "tool.yaml").write_text(json.dumps(manual))
+    with LocalMode(place, HEIST, folder) as running:
         yield running
 
 
@@ -63,6 +69,10 @@ def suggest(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         (("access", "explain", "heist/hacker", "data"), ["database_query"]),
         (("access", "who-holds", "calc"), ["calculator:use"]),
         (("access", "what-can", "heist/hacker", "--namespace", "h"), ["heist"]),
+        (("approvals", "diff", ""), ["reviewed"]),
+        (("approvals", "reject", "heist/rev"), ["heist/reviewed"]),
+        (("approvals", "approve", ""), []),  # taken as approved, on first use
+        (("approvals", "list", "-n", "h"), ["heist"]),
     ],
     ids=lambda v: " ".join(v) if isinstance(v, tuple) else "",
 )
