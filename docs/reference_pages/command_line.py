@@ -31,6 +31,7 @@ COMPLETED = (
         "`access`",
         "`--manifests`, the running local mode, or the cluster of your kubeconfig; nothing with `--registry`",
     ),
+    ("tools with approval Manual, namespaces", "`approvals`", "the running local mode, or the cluster"),
 )
 _SETTINGS = {"serve": "registry", "operator": "operator", "agent run": "agent-runner"}
 
