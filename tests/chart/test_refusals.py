@@ -174,7 +174,7 @@ def _env(component: str, name: str) -> Values:
 _CONTRADICTIONS: dict[str, tuple[Values, str]] = {
     "no policies, and an operator that wants them": (
         {"admission": {"install": False}},
-        "no new grant would take effect; install them, or set operator.admission=external",
+        "so no new grant would take effect: set admission.install=true, or operator.admission=external",
     ),
     "embedded with replicas": (
         {"profile": "embedded", "registry": {"replicas": 2}},
@@ -282,8 +282,8 @@ _CONTRADICTIONS: dict[str, tuple[Values, str]] = {
         "registry.embedder.kind onnx needs path",
     ),
     "agents who could publish": ({"registry": {"audience": "toolcrib-admin"}}, "every agent could publish"),
-    "an issuer twice": ({"issuers": MATRIX["ingress"]["issuers"] * 2}, "is there twice"),
-    "an agent twice": ({"agents": MATRIX["agents"]["agents"][:1] * 2}, "is there twice"),
+    "an issuer twice": ({"issuers": MATRIX["ingress"]["issuers"] * 2}, "is listed twice: keep one entry"),
+    "an agent twice": ({"agents": MATRIX["agents"]["agents"][:1] * 2}, "is used twice: rename one"),
     "an agent without a model": ({"agents": [{"name": "a", "task": "do"}]}, "set model.url and model.name"),
     "registrations at home": (
         {"runtimeRegistration": {"enabled": True, "namespace": "toolcrib-system"}},
@@ -291,7 +291,7 @@ _CONTRADICTIONS: dict[str, tuple[Values, str]] = {
     ),
     "secrets in a ConfigMap": (
         {"registry": {"config": {"store": {"api_key": "s"}}}},
-        "registry.config.store.api_key: a ConfigMap is no place for a secret; give a Secret in weaviate.apiKey",
+        "registry.config.store.api_key: this would put a secret into a ConfigMap: use a Secret, as in weaviate.apiKey",
     ),
     "secrets in a list of a ConfigMap": (
         {"registry": {"config": {"issuers": [{"clientSecret": "s"}]}}},
@@ -307,7 +307,7 @@ _CONTRADICTIONS: dict[str, tuple[Values, str]] = {
     ),
     "a variable of the operator twice": (
         {"operator": {"extraEnv": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}},
-        "operator.extraEnv: A would be there twice; leave it out",
+        "operator.extraEnv: A would be set twice: remove it",
     ),
     "the registry's variable": (_env("registry", "TOOLCRIB_REPLICA"), "registry.extraEnv: TOOLCRIB_REPLICA"),
     "Weaviate's variable": (_env("weaviate", "LOG_LEVEL"), "weaviate.extraEnv: LOG_LEVEL"),
@@ -347,7 +347,7 @@ _CONTRADICTIONS: dict[str, tuple[Values, str]] = {
         {"networkPolicy": {"monitoringNamespaces": {}}},
         "name the namespaces that may scrape in metrics.from.namespaces",
     ),
-    "no node could be drained": ({"operator": {"pdb": {"minAvailable": 2}}}, "no node could ever be drained"),
+    "no node could be drained": ({"operator": {"pdb": {"minAvailable": 2}}}, "so no node could be drained"),
 }
 
 

@@ -1,4 +1,4 @@
-{{/* Values that contradict each other stop the rendering, all named at once, each with what to do. */}}
+{{/* Values that contradict each other stop the rendering. The error lists all of them, each with what to do. */}}
 {{- define "toolcrib.validate" -}}
 {{- $v := .Values -}}
 {{- $r := $v.registry -}}
@@ -6,7 +6,7 @@
 {{- $problems := list -}}
 {{- if eq $v.profile "embedded" -}}
 {{- if and (not (kindIs "invalid" $r.replicas)) (gt (int $r.replicas) 1) -}}
-{{- $problems = append $problems (printf "registry.replicas is %d, but profile embedded keeps the index in the one replica: leave it unset, or set profile=weaviate" (int $r.replicas)) -}}
+{{- $problems = append $problems (printf "registry.replicas is %d, but profile embedded has one replica, which keeps the index: leave it unset, or set profile=weaviate" (int $r.replicas)) -}}
 {{- end -}}
 {{- if $r.autoscaling.enabled -}}
 {{- $problems = append $problems "registry.autoscaling.enabled needs replicas that share an index: set profile=weaviate, or switch it off" -}}
@@ -16,7 +16,7 @@
 {{- end -}}
 {{- else -}}
 {{- if and (eq $w.mode "external") (not $w.external.host) -}}
-{{- $problems = append $problems "weaviate.mode external needs weaviate.external.host" -}}
+{{- $problems = append $problems "weaviate.mode external needs weaviate.external.host: set it" -}}
 {{- end -}}
 {{- if and (eq $w.mode "bundled") $w.external.host -}}
 {{- $problems = append $problems "weaviate.external.host is set, but weaviate.mode is bundled: set weaviate.mode=external, or clear the host" -}}
@@ -32,18 +32,18 @@
 {{- end -}}
 {{- end -}}
 {{- if and $r.autoscaling.enabled (gt (int $r.autoscaling.minReplicas) (int $r.autoscaling.maxReplicas)) -}}
-{{- $problems = append $problems "registry.autoscaling.minReplicas is above maxReplicas" -}}
+{{- $problems = append $problems "registry.autoscaling.minReplicas is above maxReplicas: raise maxReplicas, or lower minReplicas" -}}
 {{- end -}}
 {{- if and $r.autoscaling.enabled (not $r.autoscaling.metrics) (not $r.autoscaling.targetCPUUtilizationPercentage) (not $r.autoscaling.targetMemoryUtilizationPercentage) -}}
 {{- $problems = append $problems "registry.autoscaling has nothing to scale by: set targetCPUUtilizationPercentage, targetMemoryUtilizationPercentage or metrics" -}}
 {{- end -}}
 {{- if and $r.autoscaling.enabled $r.autoscaling.targetCPUUtilizationPercentage (not (dig "requests" "cpu" "" $r.resources)) -}}
-{{- $problems = append $problems "registry.autoscaling.targetCPUUtilizationPercentage is a share of registry.resources.requests.cpu, which is not set" -}}
+{{- $problems = append $problems "registry.autoscaling.targetCPUUtilizationPercentage is a share of registry.resources.requests.cpu, which is not set: set it" -}}
 {{- end -}}
 {{- $grace := int $r.terminationGracePeriodSeconds -}}
 {{- $least := add (int $r.drainSeconds) (int $r.finishSeconds) 5 -}}
 {{- if lt $grace (int $least) -}}
-{{- $problems = append $problems (printf "registry.terminationGracePeriodSeconds is %d, but drainSeconds + finishSeconds + 5 are %d: a pod would be killed while it drains" $grace $least) -}}
+{{- $problems = append $problems (printf "registry.terminationGracePeriodSeconds is %d, but drainSeconds + finishSeconds + 5 are %d: a pod would be killed while it drains; raise it" $grace $least) -}}
 {{- end -}}
 {{- range $component := list "operator" "registry" -}}
 {{- $b := get $v $component -}}
@@ -54,11 +54,11 @@
 {{- if and $b.pdb.enabled (gt $pods 1) -}}
 {{- if kindIs "invalid" $b.pdb.minAvailable -}}
 {{- if has (toString $b.pdb.maxUnavailable) (list "<nil>" "" "0" "0%" "00%" "000%") -}}
-{{- $problems = append $problems (printf "%s.pdb.maxUnavailable lets no pod be evicted: no node could ever be drained; set at least 1, or pdb.enabled=false" $component) -}}
+{{- $problems = append $problems (printf "%s.pdb.maxUnavailable lets no pod be evicted, so no node could be drained: set at least 1, or pdb.enabled=false" $component) -}}
 {{- end -}}
 {{- else if not (contains "%" (toString $b.pdb.minAvailable)) -}}
 {{- if ge (int $b.pdb.minAvailable) $pods -}}
-{{- $problems = append $problems (printf "%s.pdb.minAvailable is %v of %d pods: no node could ever be drained; use less, or maxUnavailable" $component $b.pdb.minAvailable $pods) -}}
+{{- $problems = append $problems (printf "%s.pdb.minAvailable is %v of %d pods, so no node could be drained: use less, or maxUnavailable" $component $b.pdb.minAvailable $pods) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -71,32 +71,32 @@
 {{- $problems = append $problems "tls.mode existing with the bundled Weaviate needs tls.existing.weaviateSecret: a kubernetes.io/tls Secret" -}}
 {{- end -}}
 {{- if not (or $v.tls.ca.configMap $v.tls.ca.bundle) -}}
-{{- $problems = append $problems "tls.mode existing needs the authority's certificates, for the operator to verify the registry: tls.ca.configMap or tls.ca.bundle" -}}
+{{- $problems = append $problems "tls.mode existing needs the authority's certificates, so that the operator can verify the registry: set tls.ca.configMap or tls.ca.bundle" -}}
 {{- end -}}
 {{- end -}}
 {{- if and $v.tls.ca.configMap $v.tls.ca.bundle -}}
 {{- $problems = append $problems "tls.ca.configMap and tls.ca.bundle are both set: keep one" -}}
 {{- end -}}
 {{- if and (has $v.tls.mode (list "generate" "off")) (or $v.tls.ca.configMap $v.tls.ca.bundle) -}}
-{{- $problems = append $problems (printf "tls.ca is for tls.mode existing and certManager, not for %s" $v.tls.mode) -}}
+{{- $problems = append $problems (printf "tls.ca is for tls.mode existing and certManager, not for %s: clear tls.ca, or change tls.mode" $v.tls.mode) -}}
 {{- end -}}
 {{- if and $v.networkPolicy.tools (not $v.networkPolicy.enabled) -}}
 {{- $problems = append $problems "networkPolicy.tools is set, but networkPolicy.enabled is false: enable it, or clear the list" -}}
 {{- end -}}
 {{- if and $v.tls.trustNamespaces (eq $v.tls.mode "off") -}}
-{{- $problems = append $problems "tls.trustNamespaces is set, but tls.mode is off: there is nothing to trust" -}}
+{{- $problems = append $problems "tls.trustNamespaces is set, but tls.mode is off: there is nothing to trust; clear it, or switch TLS on" -}}
 {{- end -}}
 {{- if and $v.tls.trustNamespaces (has $v.tls.mode (list "certManager" "existing")) (not $v.tls.ca.bundle) -}}
 {{- $problems = append $problems "tls.trustNamespaces needs the authority's certificates at template time: give tls.ca.bundle, or distribute them with trust-manager" -}}
 {{- end -}}
 {{- if and $v.monitoring.scrapeConfig.enabled (has $v.tls.mode (list "certManager" "existing")) (not $v.tls.ca.bundle) -}}
-{{- $problems = append $problems "monitoring.scrapeConfig needs the authority's certificates at template time, for Prometheus to verify the registry: set tls.ca.bundle (in the place of tls.ca.configMap), or use serviceMonitor and podMonitor" -}}
+{{- $problems = append $problems "monitoring.scrapeConfig needs the authority's certificates at template time, so that Prometheus can verify the registry: set tls.ca.bundle (instead of tls.ca.configMap), or use serviceMonitor and podMonitor" -}}
 {{- end -}}
 {{- if and (eq $v.tls.mode "generate") (ge (int $v.tls.generate.renewBeforeDays) (int $v.tls.generate.certificateDays)) -}}
-{{- $problems = append $problems "tls.generate.renewBeforeDays is not below certificateDays: every upgrade would make new certificates" -}}
+{{- $problems = append $problems "tls.generate.renewBeforeDays is not below certificateDays, so every upgrade would make new certificates: lower it" -}}
 {{- end -}}
 {{- if and (eq $v.tls.mode "generate") (ge (int $v.tls.generate.certificateDays) (int $v.tls.generate.caDays)) -}}
-{{- $problems = append $problems "tls.generate.certificateDays is not below caDays: certificates would outlive their authority" -}}
+{{- $problems = append $problems "tls.generate.certificateDays is not below caDays, so certificates would outlive their authority: lower it" -}}
 {{- end -}}
 {{- if and $r.ingress.enabled (not $r.ingress.hosts) (not $r.publicHost) -}}
 {{- $problems = append $problems "registry.ingress.enabled needs a host: registry.publicHost or registry.ingress.hosts" -}}
@@ -117,14 +117,14 @@
 {{- $problems = append $problems "registry.embedder.kind onnx needs path, a folder that registry.extraVolumeMounts mounts" -}}
 {{- end -}}
 {{- if and $v.crds.install (not $v.admission.install) (eq $v.operator.admission "policy") -}}
-{{- $problems = append $problems "admission.install is false, but operator.admission is policy: no new grant would take effect; install them, or set operator.admission=external (where you apply crds/ yourself, the policies with it, set crds.install=false too)" -}}
+{{- $problems = append $problems "admission.install is false, but operator.admission is policy, so no new grant would take effect: set admission.install=true, or operator.admission=external (if you apply crds/ and its policies yourself, set crds.install=false too)" -}}
 {{- end -}}
 {{- $counters := $r.counters -}}
 {{- if and (eq $counters.kind "redis") (not $counters.url) -}}
 {{- $problems = append $problems "registry.counters.kind redis needs registry.counters.url: redis://HOST:PORT/DATABASE, or rediss:// over TLS" -}}
 {{- end -}}
 {{- if and (eq $counters.kind "memory") (or $counters.url $counters.username $counters.passwordSecret.name $counters.caSecret.name) -}}
-{{- $problems = append $problems "registry.counters names a server, but registry.counters.kind is memory: set kind=redis, or leave the rest out" -}}
+{{- $problems = append $problems "registry.counters names a server, but registry.counters.kind is memory: set kind=redis, or remove the other fields" -}}
 {{- end -}}
 {{- if and $counters.username (not $counters.passwordSecret.name) -}}
 {{- $problems = append $problems "registry.counters.username needs registry.counters.passwordSecret" -}}
@@ -133,48 +133,48 @@
 {{- $problems = append $problems "registry.counters.caSecret is for TLS: begin registry.counters.url with rediss://" -}}
 {{- end -}}
 {{- if eq $r.audience "toolcrib-admin" -}}
-{{- $problems = append $problems "registry.audience is the admin channel's own: every agent could publish; use another" -}}
+{{- $problems = append $problems "registry.audience is toolcrib-admin, the admin channel's own, so every agent could publish: use another" -}}
 {{- end -}}
 {{- $known := dict -}}
 {{- $url := include "toolcrib.registry.publicUrl" . -}}
 {{- range $i, $issuer := $v.issuers -}}
 {{- if $issuer.cluster -}}
-{{- $problems = append $problems (printf "issuers[%d].cluster: this cluster's issuer is there already; see registry.clusterIssuer" $i) -}}
+{{- $problems = append $problems (printf "issuers[%d].cluster: this cluster's issuer is already trusted: remove the entry, and see registry.clusterIssuer" $i) -}}
 {{- end -}}
 {{- if hasKey $known $issuer.issuer -}}
-{{- $problems = append $problems (printf "issuers[%d].issuer %s is there twice" $i $issuer.issuer) -}}
+{{- $problems = append $problems (printf "issuers[%d].issuer %s is listed twice: keep one entry" $i $issuer.issuer) -}}
 {{- end -}}
 {{- $_ := set $known $issuer.issuer true -}}
 {{- range $path := list "/mcp" "/mcp/direct" -}}
 {{- if has (print $url $path) $issuer.audience -}}
-{{- $problems = append $problems (printf "issuers[%d].audience contains %s%s: it is accepted on that path already, and would be accepted on all others" $i $url $path) -}}
+{{- $problems = append $problems (printf "issuers[%d].audience contains %s%s: it is accepted on that path already, and would be accepted on all others; remove it" $i $url $path) -}}
 {{- end -}}
 {{- end -}}
 {{- if has "toolcrib-admin" $issuer.audience -}}
-{{- $problems = append $problems (printf "issuers[%d].audience contains toolcrib-admin, the admin channel's own" $i) -}}
+{{- $problems = append $problems (printf "issuers[%d].audience contains toolcrib-admin, the admin channel's own: remove it" $i) -}}
 {{- end -}}
 {{- end -}}
 {{- range $i, $server := $r.oauth.authorizationServers -}}
 {{- if not (hasKey $known $server) -}}
-{{- $problems = append $problems (printf "registry.oauth.authorizationServers[%d]: %s is not the issuer of an entry of issuers" $i $server) -}}
+{{- $problems = append $problems (printf "registry.oauth.authorizationServers[%d]: %s is not the issuer of an entry of issuers: add the entry, or remove it here" $i $server) -}}
 {{- end -}}
 {{- end -}}
 {{- if and $v.runtimeRegistration.enabled (not $v.runtimeRegistration.namespace) -}}
 {{- $problems = append $problems "runtimeRegistration.enabled needs runtimeRegistration.namespace" -}}
 {{- end -}}
 {{- if and $v.runtimeRegistration.enabled $v.runtimeRegistration.createNamespace (eq $v.runtimeRegistration.namespace .Release.Namespace) -}}
-{{- $problems = append $problems "runtimeRegistration.namespace is the release's own: tools that agents register belong in another" -}}
+{{- $problems = append $problems "runtimeRegistration.namespace is the release's own: tools that agents register belong in another namespace" -}}
 {{- end -}}
 {{- if not (kindIs "invalid" $v.networkPolicy.monitoringNamespaces) -}}
-{{- $problems = append $problems "networkPolicy.monitoringNamespaces is gone: set it to null, and name the namespaces that may scrape in metrics.from.namespaces" -}}
+{{- $problems = append $problems "networkPolicy.monitoringNamespaces was removed: set it to null, and name the namespaces that may scrape in metrics.from.namespaces" -}}
 {{- end -}}
 {{- if and $v.metrics.from.pods (not $v.metrics.from.namespaces) -}}
-{{- $problems = append $problems "metrics.from.pods names no namespaces: set metrics.from.namespaces too, or nobody may scrape" -}}
+{{- $problems = append $problems "metrics.from.pods is set without namespaces, so nobody may scrape: set metrics.from.namespaces too" -}}
 {{- end -}}
 {{- $names := dict -}}
 {{- range $i, $agent := $v.agents -}}
 {{- if hasKey $names $agent.name -}}
-{{- $problems = append $problems (printf "agents[%d].name %s is there twice" $i $agent.name) -}}
+{{- $problems = append $problems (printf "agents[%d].name %s is used twice: rename one" $i $agent.name) -}}
 {{- end -}}
 {{- $_ := set $names $agent.name true -}}
 {{- if and $agent.task (not (dig "model" "url" "" $agent)) -}}
@@ -183,14 +183,14 @@
 {{- end -}}
 {{- $address := dig "spec" "clusterIP" "" (lookup "v1" "Service" "default" "kubernetes" | default dict) -}}
 {{- if and $address (not $v.egress.cluster) (not (regexMatch "^(10\\.|192\\.168\\.|172\\.(1[6-9]|2[0-9]|3[01])\\.|f[cd])" $address)) -}}
-{{- $problems = append $problems (printf "the Services of this cluster have addresses such as %s, outside of private networks, and the registry would take none for a Service: set egress.cluster to the Service range and the pod range, e.g. {34.118.224.0/20,10.0.0.0/8} on GKE" $address) -}}
+{{- $problems = append $problems (printf "Services of this cluster have public addresses such as %s, and the registry calls Services at private addresses only: set egress.cluster to the Service range and the pod range, e.g. {34.118.224.0/20,10.0.0.0/8} on GKE" $address) -}}
 {{- end -}}
 {{- $problems = concat $problems (include "toolcrib.validate.name" . | fromJsonArray) (include "toolcrib.validate.labels" . | fromJsonArray) -}}
 {{- range include "toolcrib.secretKeys" (list "registry.config" $r.config) | fromJsonArray -}}
-{{- $problems = append $problems (printf "%s: a ConfigMap is no place for a secret; give a Secret in weaviate.apiKey.existingSecret or registry.embedder.apiKeySecret" .) -}}
+{{- $problems = append $problems (printf "%s: this would put a secret into a ConfigMap: use a Secret, as in weaviate.apiKey.existingSecret or registry.embedder.apiKeySecret" .) -}}
 {{- end -}}
 {{- range include "toolcrib.otherReleases" . | fromJsonArray -}}
-{{- $problems = append $problems (printf "there is a Toolcrib in this cluster: release %s. Install Toolcrib once per cluster: with two, one could confirm a revocation while the other still serves the grant. Uninstall that one first (and if it is gone, delete what it left: kubectl delete clusterrole %s)" .release .role) -}}
+{{- $problems = append $problems (printf "this cluster already has a Toolcrib, release %s. Install Toolcrib once per cluster: with two, one could confirm a revocation while the other still serves the grant. Uninstall that release first. If it is gone already, delete what it left: kubectl delete clusterrole %s" .release .role) -}}
 {{- end -}}
 {{- if not $problems -}}
 {{- $problems = include "toolcrib.validate.env" . | fromJsonArray -}}
@@ -200,17 +200,17 @@
 {{- end -}}
 {{- end -}}
 
-{{/* A Service's name begins with a letter. */}}
+{{/* The name of a Service must begin with a letter. */}}
 {{- define "toolcrib.validate.name" -}}
 {{- $name := include "toolcrib.fullname" . -}}
 {{- $problems := list -}}
 {{- if not (regexMatch "^[a-z]" $name) -}}
-{{- $problems = append $problems (printf "objects would be called %s-registry and so on, and a Service's name begins with a letter: set fullnameOverride, or name the release otherwise" $name) -}}
+{{- $problems = append $problems (printf "%s-registry is not a valid name for a Service, which must begin with a letter: set fullnameOverride, or rename the release" $name) -}}
 {{- end -}}
 {{- $problems | toJson -}}
 {{- end -}}
 
-{{/* By these labels objects are found: by Services, by budgets, by Helm, by a second release. */}}
+{{/* Services, PodDisruptionBudgets, Helm and a second release select objects by these labels. */}}
 {{- define "toolcrib.validate.labels" -}}
 {{- $v := .Values -}}
 {{- $own := list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component" "app.kubernetes.io/part-of" "app.kubernetes.io/managed-by" "helm.sh/chart" "toolcrib.dev/agent" -}}
@@ -229,7 +229,7 @@
 {{- $problems | toJson -}}
 {{- end -}}
 
-{{/* Paths of what looks like a secret, at any depth: (list PATH VALUE). Names of files and of Services are none. */}}
+{{/* The paths of values that look like secrets, at any depth: (list PATH VALUE). Names of files and Services do not count. */}}
 {{- define "toolcrib.secretKeys" -}}
 {{- $path := index . 0 -}}
 {{- $value := index . 1 -}}
@@ -252,9 +252,9 @@
 {{- end -}}
 
 {{/*
-Releases of this cluster besides this one, by the operator's ClusterRole: `{release, role}` each. Operators share one
-finalizer and one set of kinds, so each would take the other's bindings for its own. Where somebody else makes the roles
-(rbac.create: false), nobody may be allowed to list them, and nothing is asked.
+Other releases in this cluster, found by the operator's ClusterRole: `{release, role}` each. Operators share one
+finalizer and one set of kinds, so each would treat the other's bindings as its own. With rbac.create: false the
+installer may not be allowed to list ClusterRoles, so nothing is asked.
 */}}
 {{- define "toolcrib.otherReleases" -}}
 {{- $found := list -}}
@@ -278,7 +278,7 @@ finalizer and one set of kinds, so each would take the other's bindings for its 
 {{- $found | toJson -}}
 {{- end -}}
 
-{{/* Variables that a container would have twice, which an API server refuses in the middle of an upgrade. */}}
+{{/* Variables that a container would have twice. The API server would refuse them in the middle of an upgrade. */}}
 {{- define "toolcrib.validate.env" -}}
 {{- $problems := list -}}
 {{- range $path, $file := dict "operator" "operator/deployment.yaml" "registry" "registry/workload.yaml" "weaviate" "weaviate/weaviate.yaml" "agents" "agents/agents.yaml" -}}
@@ -297,7 +297,7 @@ finalizer and one set of kinds, so each would take the other's bindings for its 
 {{- $seen := dict -}}
 {{- range (first $object.spec.template.spec.containers).env -}}
 {{- if hasKey $seen .name -}}
-{{- $problems = append $problems (printf "%s.extraEnv: %s would be there twice; leave it out: what the chart sets has a value of its own" $at .name) -}}
+{{- $problems = append $problems (printf "%s.extraEnv: %s would be set twice: remove it; the chart or another entry sets it" $at .name) -}}
 {{- end -}}
 {{- $_ := set $seen .name true -}}
 {{- end -}}
