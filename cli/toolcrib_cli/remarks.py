@@ -15,9 +15,11 @@ from toolcrib_cli.places import Places
 from toolcrib_operator.kinds.kind import Told
 from toolcrib_operator.kinds.statuses import BAD
 
+_UNREAD = (ConditionReason.NOT_YET_IMPORTED, ConditionReason.IMPORTING)
+"""A ToolServer's list is on its way."""
 _PENDING = frozenset({
     ConditionReason.PENDING, ConditionReason.NOT_PUBLISHED, ConditionReason.NOT_INDEXED, ConditionReason.NOT_PROPAGATED,
-    ConditionReason.NO_REPLICAS, ConditionReason.INDEX_UNAVAILABLE,
+    ConditionReason.NO_REPLICAS, ConditionReason.INDEX_UNAVAILABLE, *_UNREAD,
 })  # fmt: skip
 """Not ready yet, whatever the object says."""
 _INTENDED = frozenset({ConditionReason.DISABLED, ConditionReason.NOT_YET_VALID})
@@ -60,36 +62,56 @@ def remarks(item: Loaded, told: Told) -> Iterator[Remark]:
     conditions = {c["type"]: c for c in told.status.get("conditions") or ()}
     accepted: Mapping[str, Any] = conditions.get("Accepted", {})
     if accepted.get("status") == "False":
-        yield Remark(item, accepted["reason"], _finding(accepted, "Accepted=False/"), used=False)
+        yield Remark(item, accepted["reason"], _finding(item, accepted, "Accepted=False/"), used=False)
         return
     ready: Mapping[str, Any] = conditions.get("Ready", {})
     if ready.get("status") == "False" and ready["reason"] not in _PENDING | _INTENDED:
-        yield Remark(item, ready["reason"], _finding(ready, "Ready=False/"), ready=False)
+        yield Remark(item, ready["reason"], _finding(item, ready, "Ready=False/"), ready=False)
     for kind, condition in conditions.items():
+        if condition["reason"] == ConditionReason.TOOLS_LEFT_OUT:
+            yield Remark(item, condition["reason"], _finding(item, condition, ""))
         if kind in _TOLD or condition["status"] != ("True" if kind in BAD else "False"):
             continue
         prefix = "" if kind == condition["reason"] else f"{kind}={condition['status']}/"
-        yield Remark(item, condition["reason"], _finding(condition, prefix))
+        yield Remark(item, condition["reason"], _finding(item, condition, prefix))
     for odd in told.oddities:
         hint = odd.hint if isinstance(odd, Weakness) else ""
         yield Remark(item, odd.reason.value, Finding(odd.field, f"{odd.reason}: {odd.message}", hint))
 
 
-_TOLD = frozenset({"Ready", "Accepted", "Indexed", "Propagated", "Expired", "Questionable"})
+_TOLD = frozenset(
+    {
+        "Ready",
+        "Accepted",
+        "Approved",
+        "Indexed",
+        "Propagated",
+        "Expired",
+        "Questionable",
+        "Verified",
+        "Imported",
+    }
+)
 """Conditions that Ready sums up, and the one that oddities tell apart."""
 
 
 def waits(told: Told) -> str:
-    """Why an object that is as it should be has no effect now: it is disabled, or not valid yet. Empty: it has."""
+    """Why an object that is as it should be has no effect now: it is disabled, not valid yet, or its list is not read.
+    Empty: it has."""
     ready: Mapping[str, Any] = next(
         (c for c in told.status.get("conditions") or () if c["type"] == "Ready"), {}
     )
-    intended = ready.get("status") == "False" and ready.get("reason") in _INTENDED
+    intended = ready.get("status") == "False" and ready.get("reason") in (*_INTENDED, *_UNREAD)
     return f"{ready['reason']}: {ready['message']}" if intended else ""
 
 
-def _finding(condition: Mapping[str, Any], prefix: str) -> Finding:
+def _finding(item: Loaded, condition: Mapping[str, Any], prefix: str) -> Finding:
     reason, message = condition["reason"], condition["message"]
+    hint = (
+        f"review it: toolcrib approvals diff {item.namespace}/{item.name}"
+        if reason == ConditionReason.QUARANTINED
+        else ""
+    )
     if (named := _FIELD.match(message)) is not None:
-        return Finding(named[1], f"{prefix}{reason}: {message[named.end() :]}")
-    return Finding(_FIELDS.get(reason, ""), f"{prefix}{reason}: {message}")
+        return Finding(named[1], f"{prefix}{reason}: {message[named.end() :]}", hint)
+    return Finding(_FIELDS.get(reason, ""), f"{prefix}{reason}: {message}", hint)

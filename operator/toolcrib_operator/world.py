@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from toolcrib.resources.kinds import Resource
+from toolcrib_operator.kinds.facts import SERVER
 from toolcrib_operator.kinds.kind import Kind
 from toolcrib_operator.kinds.table import KINDS
 from toolcrib_operator.objects import Entry, Ref, key_of
@@ -141,6 +142,12 @@ class World:
         """The objects that the ToolServer of this uid controls."""
         with self._lock:
             return [self._entries[ref.kind][ref.key] for ref in self._controlled.get(uid, ())]
+
+    def orphaned(self) -> list[Ref]:
+        """The objects whose ToolServer is gone."""
+        with self._lock:
+            there = {entry.uid for entry in self._entries[SERVER].values()}
+            return [ref for uid, refs in self._controlled.items() if uid not in there for ref in refs]
 
     def versions(self, kind: str) -> dict[str, str]:
         """Key to resourceVersion of a kind."""

@@ -2,6 +2,8 @@
 
 A Tool with `approval: Manual` and no `approvedDigest` of its own is approved as it is when it is seen first. From then on
 a change is quarantined until somebody approves it. A manifest that has an `approvedDigest` decides by itself.
+
+Of a ToolServer, the first list of tools that was imported is what is seen first: a tool that joins later is quarantined.
 """
 
 from __future__ import annotations
@@ -33,11 +35,18 @@ class Approvals:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._lock = threading.Lock()
-        self._tools = _read(file)
+        self._tools, self._servers = _read(file)
         self._first: list[str] = []
+        self._unsaved = False
 
     def applied(
-        self, manifest: Mapping[str, Any], tool: Tool, server: ToolServer | None, *, new: bool
+        self,
+        manifest: Mapping[str, Any],
+        tool: Tool,
+        server: ToolServer | None,
+        *,
+        new: bool,
+        imported: bool = False,
     ) -> Mapping[str, Any]:
         """The manifest with the digest that is approved; that of a tool never seen before is the digest of what it is.
 
@@ -48,6 +57,7 @@ class Approvals:
             tool: the same, read.
             server: the ToolServer that its backend names. While that is missing, nothing is approved.
             new: whether its status begins now: it is told what was approved last.
+            imported: whether it is of the list of `server`: it is approved on first use only if that list is the first.
         """
         spec = tool.spec
         if spec.approval is not Approval.MANUAL or spec.approved_digest is not None:
@@ -56,6 +66,8 @@ class Approvals:
             record = self._tools.get(tool.tool_id)
             if record is None:
                 if spec.backend.mcp is not None and server is None:
+                    return manifest
+                if imported and server is not None and server.server_id in self._servers:
                     return manifest
                 try:
                     published = publishing.tool(tool, server=server)
@@ -68,11 +80,30 @@ class Approvals:
         )
         return {**manifest, "spec": {**manifest["spec"], "approvedDigest": record["approved"]}, **known}
 
-    def save(self) -> list[str]:
-        """Keep what was approved on first use since this was asked last: the tools. Raises OSError."""
+    def known(self, server: str) -> None:
+        """The first list of a ToolServer (`namespace/name`) is imported: what joins it later is not approved.
+
+        `save` keeps that.
+        """
         with self._lock:
-            if self._first:
+            if server not in self._servers:
+                self._servers = self._servers | {server}
+                self._unsaved = True
+
+    def withdraw(self, tool_id: str) -> None:
+        """A server lists a tool no more: if it comes back, it is new. `save` keeps that."""
+        with self._lock:
+            record = self._tools.get(tool_id)
+            if record is not None and record["approved"] is not None:
+                self._tools[tool_id] = {**record, "approved": None, "definition": None}
+                self._unsaved = True
+
+    def save(self) -> list[str]:
+        """Keep what changed since this was asked last: the tools that were approved on first use. Raises OSError."""
+        with self._lock:
+            if self._first or self._unsaved:
                 self._write(self._tools)
+                self._unsaved = False
             found, self._first = self._first, []
             return sorted(found)
 
@@ -98,7 +129,8 @@ class Approvals:
         return {REJECTED_DIGEST: rejected["digest"], REJECTED_REASON: rejected["reason"]}
 
     def _write(self, tools: dict[str, dict[str, Any]]) -> None:
-        write_durably(self._file, json.dumps({"tools": tools}, indent=1))
+        kept = {"tools": tools, "servers": sorted(self._servers)}
+        write_durably(self._file, json.dumps(kept, indent=1))
         self._tools = tools
 
 
@@ -107,20 +139,22 @@ def _approval(published: PublishedTool, by: str) -> dict[str, Any]:
     return {"approved": published.approval_digest, "definition": definition, "by": by, "at": int(time.time())}
 
 
-def _read(file: Path) -> dict[str, dict[str, Any]]:
+def _read(file: Path) -> tuple[dict[str, dict[str, Any]], frozenset[str]]:
+    """The tools, and the ToolServers whose first list was imported."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))["tools"]
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        found, servers = kept["tools"], kept.get("servers", [])
         if not all(
             isinstance(each["approved"], str | None) and isinstance(each["definition"], str | None)
             for each in found.values()
-        ):
+        ) or not (isinstance(servers, list) and all(isinstance(each, str) for each in servers)):
             raise ValueError("not what was written")
     except FileNotFoundError:
-        return {}
+        return {}, frozenset()
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CliError(
             f"cannot read the approvals in {file}: {error}",
             hint="restore the file; without it, every tool is approved as it is now",
             code=Exit.USAGE,
         ) from error
-    return dict(found)
+    return dict(found), frozenset(servers)

@@ -11,7 +11,7 @@ from toolcrib_cli.manifests import Loaded
 from toolcrib_cli.remarks import Remark, remarks, waits
 from toolcrib_operator.kinds.kind import Told
 from toolcrib_operator.kinds.statuses import BAD
-from toolcrib_operator.objects import Ref
+from toolcrib_operator.objects import Entry, Ref
 from toolcrib_operator.world import World
 
 _SETTLED = 0.3
@@ -39,6 +39,8 @@ class Conditions:
 
     def __init__(self, folders: Folders, world: World) -> None:
         self.tell: Callable[[Ref], Told | None] = lambda ref: None
+        self.imported: Callable[[Entry], Loaded | None] = lambda entry: None
+        """Where an object stands that no file has."""
         self._folders, self._world = folders, world
         self._told: dict[Ref, tuple[Remark, ...]] = {}
         self._written: set[Ref] = set()
@@ -85,6 +87,8 @@ class Conditions:
             if number % 50 == 49:
                 await asyncio.sleep(0)
             item = self._folders.objects.get((ref.kind, ref.namespace, ref.name))
+            if item is None and (entry := self._world.get(ref)) is not None:
+                item = self.imported(entry)
             if item is None or not (ref in self._told or self._tells(ref)):
                 continue
             troubled = not all(r.used and r.ready for r in self._told.get(ref, ()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from toolcrib import publishing
@@ -12,6 +13,7 @@ from toolcrib.resources.tools import Approval
 from toolcrib.wire.publish import PublishedTool, Revision
 from toolcrib_cli.local.approvals import Approvals
 from toolcrib_cli.local.folders import Folders
+from toolcrib_cli.local.imported import ImportedTools
 from toolcrib_operator.objects import Ref
 from toolcrib_operator.world import World
 
@@ -27,10 +29,11 @@ class Decisions:
         world: World,
         folders: Folders,
         approvals: Approvals,
+        imported: ImportedTools,
         published: Callable[[int], Awaitable[Revision]],
     ) -> None:
         self._world, self._folders, self._approvals = world, folders, approvals
-        self._published = published
+        self._imported, self._published = imported, published
         self._one_at_a_time = asyncio.Lock()
 
     async def answer(self, asked: Any) -> tuple[int, dict[str, Any]]:
@@ -60,7 +63,8 @@ class Decisions:
                     await asyncio.to_thread(self._approvals.reject, present, reason)
             except OSError as error:
                 return _no(500, "not_stored", f"The decision cannot be stored: {error.strerror}.")
-            change = self._folders.renew("Tool", tool_id)
+            renew = self._imported.renew if item is None else partial(self._folders.renew, "Tool")
+            change = renew(tool_id)
         try:
             async with asyncio.timeout(_IN_EFFECT_WITHIN):
                 await self._published(change)

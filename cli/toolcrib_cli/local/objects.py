@@ -19,6 +19,7 @@ from toolcrib.resources.conditions import timestamp
 from toolcrib_cli.local.approvals import Approvals
 from toolcrib_cli.local.decisions import Decisions
 from toolcrib_cli.local.folders import Folders, Key
+from toolcrib_cli.local.imported import ImportedTools, owner_of
 from toolcrib_cli.local.questions import DECISIONS, PATH
 from toolcrib_cli.manifests import COMPANIONS
 from toolcrib_operator.adapters.memory import MemoryWriter
@@ -46,9 +47,10 @@ class Objects:
         rules: HostRules,
         approvals: Approvals,
         decisions: Decisions,
+        imported: ImportedTools,
     ) -> None:
         self._world, self._folders, self._writer, self._rules = world, folders, writer, rules
-        self._approvals, self._decisions = approvals, decisions
+        self._approvals, self._decisions, self._imported = approvals, decisions, imported
         self._bearer = f"Bearer {key}".encode()
 
     def beside(self, app: _App) -> _App:
@@ -116,6 +118,8 @@ class Objects:
             {"namespace": ref.namespace} if ref.namespace else {}
         )
         metadata |= {k: written[k] for k in ("labels", "annotations") if written.get(k)}
+        if item is None and entry.owner:
+            metadata |= {"labels": dict(entry.labels), "ownerReferences": [owner_of(entry)]}
         if ref.kind == "Tool" and (left := self._approvals.annotations(ref.key)):
             metadata["annotations"] = {**(metadata.get("annotations") or {}), **left}
         metadata |= {
@@ -140,7 +144,8 @@ class Objects:
             {"type": e.type, "reason": e.reason, "message": e.message, "at": e.at}
             for e in self._writer.events_of(ref)
         ]
-        place = "" if item is None else f"{item.file}:{item.line}"
+        stands = item or self._imported.item_of(entry)
+        place = "" if stands is None else f"{stands.file}:{stands.line}"
         return {"object": shown, "manifest": place, "events": events}
 
 

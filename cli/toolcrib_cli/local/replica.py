@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from toolcrib.wire.features import SNAPSHOT_CHUNKS
+from toolcrib.wire.imports import ListRequest, ServerList, ServersReport, ServersRequest
 from toolcrib.wire.index import IndexAnswer, IndexInventory, IndexRequest
 from toolcrib.wire.probes import BackendReport, ProbeRequest
 from toolcrib.wire.publish import (
@@ -58,6 +61,18 @@ class InProcessReplica:
     async def backends(self, request: ProbeRequest) -> BackendReport:
         """Have it probe backends; what it knows so far."""
         return self._deps.prober.asked(request)
+
+    async def servers(self, request: ServersRequest) -> ServersReport:
+        """Have it watch these servers; what it knows with the next change. Raises EpochFenced."""
+        state, importer = self._deps.state, self._deps.importer
+        state.fence(request.epoch)
+        importer.asked(request)
+        return await importer.report(request.after, request.wait, lambda: state.closing)
+
+    async def server_list(self, request: ListRequest) -> ServerList | None:
+        """One list that a report named; None: it is not held any more."""
+        found = await self._deps.importer.listed(request.server, request.set_digest)
+        return None if found is None else await asyncio.to_thread(ServerList.model_validate_json, found)
 
     async def index(self, request: IndexRequest) -> IndexAnswer:
         """Embed, write, read back. Raises IndexUnavailable."""

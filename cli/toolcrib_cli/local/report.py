@@ -177,6 +177,13 @@ class Report:
             output.line(f"{at}… and {more} more")
         self._problems(change)
 
+    def imported(self, lines: Sequence[str]) -> None:
+        """Lists of ToolServers that stand as Tools now."""
+        for text in lines[:_MAX_LINES]:
+            output.line(f"{time.strftime('%H:%M:%S')} {text}")
+        if len(lines) > _MAX_LINES:
+            output.line(f"… and {len(lines) - _MAX_LINES} more")
+
     def later(self, said: Sequence[Said]) -> None:
         """What the change of one object has done to others, and what became known later."""
         self._said(said, time.strftime("%H:%M:%S "))

@@ -35,6 +35,7 @@ from toolcrib_cli.local.conditions import Conditions
 from toolcrib_cli.local.decisions import Decisions
 from toolcrib_cli.local.folders import Change, Folders
 from toolcrib_cli.local.hosts import FILE, Hosts, HostsFile, LocalHosts, LocalRemedies
+from toolcrib_cli.local.imported import ImportedTools
 from toolcrib_cli.local.objects import Objects
 from toolcrib_cli.local.registrations import Registrations
 from toolcrib_cli.local.replica import InProcessReplica
@@ -44,9 +45,12 @@ from toolcrib_cli.local.store import Store
 from toolcrib_cli.local.tour import Tour
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.loop import Loop
+from toolcrib_operator.objects import Ref
+from toolcrib_operator.replicas.imports import Imports
 from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.probes import ProbeReports
 from toolcrib_operator.replicas.publisher import Publisher
+from toolcrib_operator.replicas.servers import ServerReports
 from toolcrib_operator.settings import IndexSettings, LoopSettings, ProbeSettings
 from toolcrib_operator.world import World
 from toolcrib_registry.compose import Registry, build
@@ -58,6 +62,8 @@ from toolcrib_registry.settings import RegistrySettings
 
 HOSTS_SECONDS = 0.5
 """Between two looks at the hosts file."""
+IMPORTS_WITHIN = 1.0
+"""Seconds that the start waits for lists of ToolServers; the others come later."""
 _PROBES = ProbeSettings(every=15, ask=1, writes=1_000)
 """Services under development start and stop: four times as often as in a cluster."""
 
@@ -138,9 +144,17 @@ async def _up(options: Options, store: Store) -> None:
             rewrite_every=1.0,
         )
         conditions = Conditions(folders, world)
-        writer = MemoryWriter(world, conditions.wrote)
-        loop, registry = await _compose(settings, store, world, issuer, stack, stop.set, judging, writer)
-        conditions.tell = loop.told
+        imported = ImportedTools(world, folders, approvals, lambda ref: writer.forget(ref))
+
+        def wrote(ref: Ref) -> None:
+            imported.wrote(ref)
+            conditions.wrote(ref)
+
+        writer = MemoryWriter(world, wrote)
+        loop, registry = await _compose(
+            settings, store, world, issuer, stack, stop.set, judging, writer, imported
+        )
+        conditions.tell, conditions.imported = loop.told, imported.item_of
         store.told = told(options, store, settings, hosts.effective(folders.services))
         store.write_state(f"http://127.0.0.1:{port}", folders.accounts, folders.declared)
         local = _Local(
@@ -161,10 +175,12 @@ async def _up(options: Options, store: Store) -> None:
                 store.key,
                 HostRules(registry.deps.settings),
                 approvals,
-                Decisions(world, folders, approvals, loop.published),
+                Decisions(world, folders, approvals, imported, loop.published),
+                imported,
             ),
             ApiDocs(HostRules(registry.deps.settings)),
             approvals,
+            imported,
             stop,
             port,
             str(tools.url),
@@ -191,6 +207,7 @@ class _Local:
     objects: Objects
     api_docs: ApiDocs
     approvals: Approvals
+    imported: ImportedTools
     stop: asyncio.Event
     port: int
     tools_url: str
@@ -201,7 +218,8 @@ class _Local:
         async with process.looked_after(), asyncio.TaskGroup() as group:
             group.create_task(self.loop.run(self.stop))
             watching = [
-                group.create_task(each) for each in (self._follow(), self._follow_hosts(), self._introduce())
+                group.create_task(each)
+                for each in (self._follow(), self._follow_hosts(), self._introduce(), self.imported.run())
             ]
             await serving.serve(
                 [
@@ -224,6 +242,8 @@ class _Local:
 
     async def _introduce(self) -> None:
         await self.loop.published(self.loaded.number)
+        await self.imported.settled(IMPORTS_WITHIN, self.stop)
+        await self.loop.published(self.world.change)
         url = f"http://127.0.0.1:{self.port}"
         facts = self.loop.assessor.facts
         self.report.refused(facts.quotas)
@@ -263,15 +283,21 @@ class _Local:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(10):
                         await self.loop.published(change.number)
-            try:
-                self.report.first_used(await asyncio.to_thread(self.approvals.save))
-            except OSError as error:
-                self.report.not_kept(error)
+            await self._keep_approvals()
             self.report.changed(change, self.conditions)
+
+    async def _keep_approvals(self) -> None:
+        try:
+            self.report.first_used(await asyncio.to_thread(self.approvals.save))
+        except OSError as error:
+            self.report.not_kept(error)
 
     async def _follow_conditions(self) -> None:
         while True:  # cancelled at the stop
-            self.report.later(await self.conditions.changes())
+            said = await self.conditions.changes()
+            self.report.imported(self.imported.news())
+            await self._keep_approvals()
+            self.report.later(said)
 
     async def _follow_hosts(self) -> None:
         while not self.stop.is_set():
@@ -300,6 +326,7 @@ async def _compose(
     on_broken: Callable[[], None],
     judging: LoopSettings,
     writer: MemoryWriter,
+    imported: ImportedTools,
 ) -> tuple[Loop, Registry]:
     """The registry and the loop, each given the other by its port."""
 
@@ -324,12 +351,15 @@ async def _compose(
     replica = InProcessReplica(registry.deps)
     publisher = Publisher(store.next_epoch(), FixedReplicas(replica))
     index_sync = IndexSync(publisher, settings=IndexSettings(spared_namespace=None))
+    imports = Imports(world, publisher, ServerReports(publisher, lambda name: replica), imported)
+    imported.state = imports.of
     loop = Loop(
         world,
         publisher,
         index_sync,
         writer,
         settings=judging,
+        imports=imports,
         probes=ProbeReports(publisher, lambda name: replica, settings=_PROBES),
     )
     return loop, registry

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from toolcrib.resources.conditions import timestamp
 from toolcrib_operator.errors import Conflict, Gone
 from toolcrib_operator.objects import Ref
 from toolcrib_operator.ports import Event, Replica, Written
@@ -72,10 +74,15 @@ class MemoryWriter:
 
 
 class MemoryApplier:
-    """Writes imported Tools into the World; they last as long as the process."""
+    """Writes imported Tools into the World; they last as long as the process.
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    Args:
+        world: where the objects are.
+        clock: seconds since the epoch: when an object was created.
+    """
+
+    def __init__(self, world: World, clock: Callable[[], float] = time.time) -> None:
+        self._world, self._clock = world, clock
 
     async def apply(self, manifest: Mapping[str, Any], *, uid: str | None) -> dict[str, Any]:
         """The Tool as it is to be in the World. Raises Conflict."""
@@ -83,7 +90,9 @@ class MemoryApplier:
         there = self._world.get(Ref(manifest["kind"], f"{metadata['namespace']}/{metadata['name']}"))
         if (there is None) is not (uid is None) or (there is not None and there.uid != uid):
             raise Conflict(f"{manifest['kind']} {metadata['name']} is another one")
-        return {**manifest, "metadata": {**metadata, "uid": uid or secrets.token_hex(8)}}
+        created = timestamp(self._clock()) if there is None else there.created
+        kept = {"uid": uid or secrets.token_hex(8), "creationTimestamp": created}
+        return {**manifest, "metadata": {**metadata, **kept}}
 
     async def delete(self, ref: Ref, *, uid: str) -> None:
         """Remove it. Raises Conflict."""

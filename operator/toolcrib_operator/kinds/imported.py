@@ -122,7 +122,11 @@ def _kept(entry: Entry, kind: str) -> Row | None:
     """The condition as it is written."""
     found = statuses.condition(entry.status, kind)
     kept = statuses.kept(entry.status, kind)
-    if found is None or kept is None or kept[1].reason is ConditionReason.NOT_ACCEPTED:
+    if (
+        found is None
+        or kept is None
+        or kept[1].reason in (ConditionReason.NOT_ACCEPTED, ConditionReason.DISABLED)
+    ):
         return None
     return (None if found.get("status") == "Unknown" else kept[0]), kept[1]
 

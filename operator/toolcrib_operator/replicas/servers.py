@@ -137,8 +137,10 @@ class ServerReports:
             await wait_any([stop, self._changed, self._moved], _LOOK)
             if not self._wanted and not self._changed.is_set():
                 return 0.0
+        self._moved.clear()
         if not self._publisher.still_leads() or (replica := await self._replica()) is None:
-            return _LOOK
+            await wait_any([stop, self._moved], _LOOK)
+            return 0.0
         await asyncio.sleep(_TOGETHER)
         self._changed.clear()
         self._asked += 1

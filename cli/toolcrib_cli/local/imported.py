@@ -1,0 +1,170 @@
+"""Tools of ToolServers in the local mode: objects of the World that no file has, with what is approved of them.
+
+They go when their ToolServer does, as a cluster's garbage collector has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from toolcrib.resources import API_VERSION, Tool, ToolServer, parse
+from toolcrib.resources.tools import Approval
+from toolcrib.wire.imports import ServerOutcome
+from toolcrib_cli.local.approvals import Approvals
+from toolcrib_cli.local.folders import Folders
+from toolcrib_cli.manifests import Loaded
+from toolcrib_operator.adapters.memory import MemoryApplier
+from toolcrib_operator.kinds.facts import SERVER
+from toolcrib_operator.kinds.imported import ImportState
+from toolcrib_operator.kinds.quotas import TOOL
+from toolcrib_operator.objects import Entry, Ref
+from toolcrib_operator.world import World
+
+_LOOK = 0.05
+"""Seconds between two looks at imports that are awaited."""
+
+
+class ImportedTools:
+    """Writes imported Tools as the port `Applier` says, and knows where each comes from.
+
+    Args:
+        world: where they are.
+        folders: where their ToolServers are.
+        approvals: what is approved of them.
+        gone: told of each that goes with its ToolServer.
+    """
+
+    def __init__(
+        self, world: World, folders: Folders, approvals: Approvals, gone: Callable[[Ref], None]
+    ) -> None:
+        self._world, self._folders, self._approvals, self._gone = world, folders, approvals, gone
+        self._applier = MemoryApplier(world)
+        self._counts: dict[Ref, int] = {}
+        self._news: list[str] = []
+        self.state: Callable[[Ref], ImportState | None] = lambda server: None
+        """What is known of a ToolServer's import."""
+
+    async def apply(self, manifest: Mapping[str, Any], *, uid: str | None) -> dict[str, Any]:
+        """The Tool as it is to be, with the digest that is approved. Raises Conflict."""
+        made = await self._applier.apply(manifest, uid=uid)
+        return self._with_approval(made, new=uid is None)
+
+    async def delete(self, ref: Ref, *, uid: str) -> None:
+        """Remove a Tool that its server lists no more, and its approval. Raises Conflict."""
+        await self._applier.delete(ref, uid=uid)
+        self._approvals.withdraw(ref.key)
+        self._gone(ref)
+
+    def renew(self, key: str) -> int:
+        """Record a Tool (`namespace/name`) again: what is approved of it changed. Returns the world's change."""
+        entry = self._world.get(Ref(TOOL, key))
+        if entry is None or not isinstance(tool := entry.resource, Tool) or not entry.owner:
+            return self._world.change
+        spec = tool.spec.model_dump(by_alias=True, mode="json", exclude_none=True, exclude_defaults=True)
+        spec.pop("approvedDigest", None)
+        name = tool.metadata.name
+        metadata = {
+            "name": name, "namespace": tool.metadata.namespace, "uid": entry.uid, "labels": dict(entry.labels),
+            "creationTimestamp": entry.created, "ownerReferences": [owner_of(entry)],
+        }  # fmt: skip
+        made = {"apiVersion": API_VERSION, "kind": TOOL, "metadata": metadata, "spec": spec}
+        return self._world.upsert(TOOL, self._with_approval(made, new=False))
+
+    def item_of(self, entry: Entry) -> Loaded | None:
+        """An imported Tool as if it stood where its ToolServer does; None: it is another object's."""
+        head = entry.head
+        if not entry.owner or not isinstance(head, Tool) or head.spec.backend.mcp is None:
+            return None
+        server = self._folders.objects.get(
+            (SERVER, entry.ref.namespace, head.spec.backend.mcp.server_ref.name)
+        )
+        if server is None:
+            return None
+        return Loaded(server.file, server.line, TOOL, entry.ref.namespace, entry.ref.name, {}, None)
+
+    def wrote(self, ref: Ref) -> None:
+        """The status of an object is written: of a ToolServer, perhaps that its list is imported."""
+        if ref.kind != SERVER:
+            return
+        entry, state = self._world.get(ref), self.state(ref)
+        server = None if entry is None else entry.resource
+        carried = None if state is None else state.carried
+        if not isinstance(server, ToolServer) or server.disabled:
+            self._counts.pop(ref, None)
+            return
+        if carried is None or not carried.done:
+            return
+        count = carried.imported
+        if count and server.spec.approval is Approval.MANUAL:
+            self._approvals.known(ref.key)
+        if self._counts.get(ref) != count:
+            self._counts[ref] = count
+            self._news.append(f"{ref}: {count} tool{'' if count == 1 else 's'} imported")
+
+    def news(self) -> list[str]:
+        """A line for each list that was imported since this was asked last."""
+        found, self._news = self._news, []
+        return found
+
+    async def settled(self, within: float, stop: asyncio.Event) -> None:
+        """Return once every ToolServer's list is imported, or cannot be; at the latest after some seconds, or at `stop`."""
+        until = asyncio.get_running_loop().time() + within
+        while not stop.is_set() and any(self._awaited(entry) for entry in self._world.all(SERVER)):
+            if asyncio.get_running_loop().time() > until:
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK):
+                    await stop.wait()
+
+    def _awaited(self, entry: Entry) -> bool:
+        server, state = entry.resource, self.state(entry.ref)
+        if not isinstance(server, ToolServer) or server.disabled:
+            return False
+        if state is None or state.seen is None or state.seen.outcome is ServerOutcome.PENDING:
+            return True
+        listed = state.seen.outcome is ServerOutcome.LISTED
+        return listed and (state.carried is None or not (state.carried.done or state.carried.problem))
+
+    async def run(self) -> None:
+        """Remove Tools whose ToolServer is gone, until cancelled."""
+        running, wake = asyncio.get_running_loop(), asyncio.Event()
+
+        def woken() -> None:
+            with contextlib.suppress(RuntimeError):  # a watch may end after this loop
+                running.call_soon_threadsafe(wake.set)
+
+        self._world.subscribe(woken)
+        while True:
+            await wake.wait()
+            wake.clear()
+            for ref in self._world.orphaned():
+                self._world.remove(ref.kind, ref.key)
+                self._gone(ref)
+            for server in [s for s in self._counts if self._world.get(s) is None]:
+                del self._counts[server]
+
+    def _with_approval(self, made: dict[str, Any], *, new: bool) -> dict[str, Any]:
+        if made["spec"].get("approval") != Approval.MANUAL:
+            return made
+        tool = parse(
+            {**made, "metadata": {k: v for k, v in made["metadata"].items() if k != "ownerReferences"}}
+        )
+        assert isinstance(tool, Tool)
+        held = self._world.get(Ref(SERVER, f"{tool.metadata.namespace}/{tool.spec.server}"))
+        server = None if held is None else held.resource
+        found = self._approvals.applied(
+            made, tool, server if isinstance(server, ToolServer) else None, new=new, imported=True
+        )
+        return dict(found)
+
+
+def owner_of(entry: Entry) -> dict[str, Any]:
+    """The owner reference of an imported Tool."""
+    head = entry.head
+    name = head.spec.server if isinstance(head, Tool) else None
+    return {
+        "apiVersion": API_VERSION, "kind": SERVER, "name": name, "uid": entry.owner, "controller": True,
+    }  # fmt: skip

@@ -1,0 +1,133 @@
+"""ToolServers in the local mode: `toolcrib up` imports the tools of a real MCP server, and approvals bound what changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from local_mode import LocalMode
+from manifests import binding
+from mcp_peers import environments, python_server
+from realparts.processes import wait_until
+
+FIRST = ["add", "asks", "blocks", "fails", "grow"]
+
+
+class Stage:
+    """A folder with a ToolServer of a real server, and an agent that may use its tools."""
+
+    def __init__(self, place: Path, url: str) -> None:
+        self.place, self.url = place, url
+        self.folder = place / "manifests"
+        self.folder.mkdir()
+        self.file = self.folder / "server.yaml"
+        self.write()
+        (self.folder / "binding.yaml").write_text(json.dumps(binding("hacker", ["peer:use"])))
+
+    def write(self, **spec: Any) -> None:
+        draft = self.place / "draft"
+        base = {"mcp": {"url": self.url}, "defaults": {"scopes": ["peer:use"]}}
+        made = {
+            "apiVersion": "toolcrib.dev/v1alpha1",
+            "kind": "ToolServer",
+            "metadata": {"name": "peer", "namespace": "heist"},
+            "spec": base | spec,
+        }
+        draft.write_text(json.dumps(made))
+        draft.replace(self.file)
+
+    def run(self) -> LocalMode:
+        return LocalMode(self.place, self.folder)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    try:
+        environments.python("current")
+    except environments.PeersMissingError as error:
+        if environments.required():
+            raise
+        pytest.skip(str(error))
+    (home := tmp_path / "home").mkdir()
+    with python_server.running(home, "sdk", "stream") as url:
+        yield Stage(tmp_path, url)
+
+
+def shown(local: LocalMode, kind: str) -> dict[str, dict[str, Any]]:
+    """Objects by what agents call them, or by their names; as `toolcrib get` has them, without the start of a command."""
+    key = json.loads((local.data / "local.json").read_text())["key"]
+    answer = httpx.get(
+        f"{local.url}/local/objects",
+        params={"kind": kind},
+        headers={"Authorization": f"Bearer {key}"},
+        trust_env=False,
+    )
+    found = [each["object"] for each in answer.json()["objects"]]
+    return {each["spec"].get("name", each["metadata"]["name"]): each for each in found}
+
+
+def condition(shown: dict[str, Any], kind: str) -> dict[str, Any]:
+    return next((c for c in shown["status"].get("conditions", ()) if c["type"] == kind), {})
+
+
+def tool_id(shown: dict[str, Any]) -> str:
+    return f"{shown['metadata']['namespace']}/{shown['metadata']['name']}"
+
+
+def called(local: LocalMode, token: str, tool: str, **arguments: Any) -> Any:
+    answer = httpx.post(
+        f"{local.url}/v1/call",
+        json={"tool": tool, "arguments": arguments},
+        headers={"Authorization": f"Bearer {token}"},
+        trust_env=False,
+        timeout=30,
+    )
+    return answer.json()
+
+
+def test_a_tool_server_s_tools_are_there_and_what_joins_later_waits_for_approval(stage: Stage) -> None:
+    with stage.run() as local:
+        hacker = local.token("hacker")
+        assert local.names(hacker) == FIRST, "the start waits for a server that answers"
+        wait_until(lambda: "approved on first use: " in local.output)
+        assert "ToolServer heist/peer: 5 tools imported" in local.output
+        assert "MatchesNothing" not in local.output
+        wait_until(lambda: condition(shown(local, "ToolServer")["peer"], "Ready").get("status") == "True")
+        listed = local.toolcrib("get", "toolservers").stdout
+        assert listed.splitlines()[1].split()[:5] == ["heist", "peer", "True", "True", "5"]
+        tools = shown(local, "Tool")
+        assert tools["add"]["metadata"]["ownerReferences"][0]["name"] == "peer"
+        assert called(local, hacker, tool_id(tools["add"]), a=2, b=3)["result"] == {"result": 5}
+
+        # an edit elsewhere leaves them alone
+        (stage.folder / "other.yaml").write_text(json.dumps(binding("driver", ["other:use"])))
+        wait_until(lambda: "heist/driver in effect" in local.output)
+        assert local.names(hacker) == FIRST
+
+        assert called(local, hacker, tool_id(tools["grow"]), name="late")["result"] == {"result": "late"}
+        wait_until(lambda: "late" in shown(local, "Tool"))
+        late = tool_id(shown(local, "Tool")["late"])
+        wait_until(lambda: f"Tool {late}: Ready=False/Quarantined" in local.output)
+        assert f"toolcrib approvals diff {late}" in local.output
+        assert local.names(hacker) == FIRST
+        done = local.toolcrib("approvals", "approve", late, "--yes")
+        assert done.returncode == 0, done.stderr
+        assert local.names(hacker) == sorted([*FIRST, "late"]), "in effect when the command returns"
+
+    with stage.run() as local:
+        hacker = local.token("hacker")
+        assert local.names(hacker) == sorted([*FIRST, "late"])
+        wait_until(lambda: "ToolServer heist/peer: 6 tools imported" in local.output)
+        assert "approved on first use" not in local.output
+        stage.write(state="Disabled")
+        local.until_names(hacker, [])
+        stage.write()
+        local.until_names(hacker, sorted([*FIRST, "late"]))
+        stage.file.unlink()
+        local.until_names(hacker, [])
+        wait_until(lambda: shown(local, "Tool") == {})
