@@ -45,7 +45,7 @@ RUN set -eu; \
     cp -a /own/opt/toolcrib/. /opt/toolcrib/; \
     tools/bin/pip --python /opt/toolcrib/bin/python check
 
-# A stage of its own, so that it is made anew only when the requirements or the version change.
+# A stage of its own, so that it is rebuilt only when the requirements or the version change.
 FROM dependencies AS materials
 COPY pyproject.toml core/toolcrib/version.py ./
 COPY requirements/sbom.py requirements/sbom.py
@@ -91,7 +91,7 @@ HEALTHCHECK --interval=30s --timeout=5s --start-period=30s --retries=3 CMD ["too
 ENTRYPOINT ["toolcrib"]
 CMD ["--help"]
 
-# Last, so that a new revision builds nothing anew.
+# Last, so that a new revision rebuilds nothing.
 ARG VERSION=unknown
 ARG REVISION=unknown
 ARG CREATED=unknown

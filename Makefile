@@ -66,7 +66,7 @@ generate: env ## Write what is made from the code: crds/ (and in the chart), doc
 chart-snapshots: env build-tools ## Write what the chart renders to tests/chart/snapshots, for reading the diff
 	@TOOLCRIB_UPDATE_SNAPSHOTS=1 $(BIN)/python -m pytest -q tests/chart/test_snapshots.py
 
-lock: env ## Resolve the dependencies anew and write requirements/*.txt
+lock: env ## Resolve the dependencies again and write requirements/*.txt
 	$(BIN)/uv $(LOCK) pyproject.toml --extra otel -o requirements/runtime.txt
 	$(BIN)/uv $(LOCK) pyproject.toml --extra otel --group dev -o requirements/dev.txt
 	$(BIN)/uv $(LOCK) --group image -c requirements/dev.txt -o requirements/build.txt

@@ -94,7 +94,7 @@ class _Held:
 
 
 class _LostError(ClusterUnavailable):
-    """Somebody else holds the Lease: what is released now, an operator would take back."""
+    """Somebody else holds the Lease: an operator would add the finalizer again."""
 
 
 async def _work(reader: ClusterReader, writer: ClusterWriter, election: ElectionSettings) -> int:

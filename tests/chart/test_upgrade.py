@@ -93,7 +93,7 @@ def test_certificates_and_keys_last_over_upgrades(history: History) -> None:
     assert history.trusted["changed"].strip() == first["toolcrib-ca"]["tls.crt"].strip()
 
 
-def test_a_certificate_is_made_anew_for_new_names_by_the_same_authority(history: History) -> None:
+def test_a_certificate_is_renewed_for_new_names_by_the_same_authority(history: History) -> None:
     before, after = history.secrets["changed"], history.secrets["renamed"]
     assert after["toolcrib-ca"] == before["toolcrib-ca"]
     assert after["toolcrib-weaviate-tls"] == before["toolcrib-weaviate-tls"]

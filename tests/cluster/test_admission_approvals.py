@@ -86,7 +86,7 @@ def test_nobody_else_approves_and_the_refusal_names_the_rule(
     assert admission.create(people[who], made(approvedDigest=ONE)).status_code == 403
 
 
-def test_an_author_writes_the_tool_and_keeps_or_takes_back_an_approval(
+def test_an_author_writes_the_tool_and_keeps_or_removes_an_approval(
     admission: Admission, people: dict[str, User]
 ) -> None:
     admission.there(made(approvedDigest=ONE))

@@ -117,7 +117,7 @@ def test_while_a_policy_is_away_no_new_grant_takes_effect_and_old_ones_stay(
         wait_until(lambda: "bindings-grant.toolcrib.dev was altered" in str(leader.report()))
 
 
-def test_a_new_leader_keeps_what_was_in_force_and_external_admission_asks_for_no_policy(
+def test_a_new_leader_keeps_what_was_in_effect_and_external_admission_asks_for_no_policy(
     server: ApiServer, replica: HttpReplica, tmp_path: Path
 ) -> None:
     with running(operator(server, replica, tmp_path)):

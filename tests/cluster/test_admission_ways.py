@@ -247,7 +247,7 @@ LIFTERS = {
 
 @pytest.mark.parametrize("who", LIFTERS)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_deny_is_taken_back_by_those_alone_who_could_grant_everything(
+def test_a_deny_is_undone_by_those_alone_who_could_grant_everything(
     loss: str, who: str, admission: Admission, people: dict[str, User]
 ) -> None:
     held = denying("held")
@@ -266,7 +266,7 @@ def test_a_deny_is_taken_back_by_those_alone_who_could_grant_everything(
         assert "you may not remove a deny from the subject 'bot'" in answer.text
 
 
-def test_denials_may_be_added_by_whoever_may_write_and_a_namespaced_deny_needs_no_verb(
+def test_denials_may_be_added_by_anyone_who_may_write_and_a_namespaced_deny_needs_no_verb(
     admission: Admission, people: dict[str, User]
 ) -> None:
     held = denying("growing")
@@ -329,7 +329,7 @@ def test_a_grant_over_ones_tools_ends_and_its_deny_stays_without_a_right_over_it
         assert "resourceNames: ['Group:https://id.example.com#thieves'], verbs: [equip]" in again.text
 
 
-def test_a_grant_that_denies_nothing_is_deleted_by_whoever_may_delete(
+def test_a_grant_that_denies_nothing_is_deleted_by_anyone_who_may_delete(
     admission: Admission, people: dict[str, User]
 ) -> None:
     plain = own("no-deny")

@@ -98,7 +98,7 @@ async def test_a_file_is_there_after_a_restart_and_nobody_elses_to_read(tmp_path
     await second.aclose()
 
 
-async def test_a_file_that_is_no_database_begins_anew(tmp_path: Path) -> None:
+async def test_a_file_that_is_no_database_is_recreated(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"not a database, by any means" * 100)
     file = VectorFile(tmp_path, MOST)
 

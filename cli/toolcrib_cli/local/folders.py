@@ -89,7 +89,7 @@ class Folders:
         return Change(number, change.changed, change.removed, change.problems)
 
     async def watch(self, stop: asyncio.Event) -> AsyncIterator[Change]:
-        """Every later change, within a fraction of a second of the edit; a second more where a folder is made anew."""
+        """Every later change, within a fraction of a second of the edit; a second more where a folder is recreated."""
         while not stop.is_set():
             roots = self._roots()
             look = True  # what was edited while nobody watched yet is found by looking

@@ -58,7 +58,7 @@ class Policies:
         self._subscribers.append(wake)
 
     async def asked(self, within: float) -> None:
-        """Have `run` read them anew, from now on, and wait for that at most so many seconds.
+        """Have `run` read them again, from now on, and wait for that at most so many seconds.
 
         A look that takes longer goes on, and wakes the subscribers when it has an answer.
         """

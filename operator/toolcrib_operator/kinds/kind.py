@@ -196,7 +196,7 @@ class Governed(Kind):
         raise NotImplementedError
 
     def refused(self, cause: Cause) -> AnyVerdict:
-        """The verdict on an object that is not used, for a reason that is none of its kind's own."""
+        """The verdict on an object that is not used, for a reason that does not come from its kind."""
         return Verdict(None, cause)
 
     def failed(self, cause: Cause, entry: Entry, record: Record, facts: Facts) -> AnyVerdict:

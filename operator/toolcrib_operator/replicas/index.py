@@ -291,7 +291,7 @@ class IndexSync:
                 one.settle()
                 continue
             if tool_id not in answer.indexed:
-                # the same definition may be there with the scopes or the state of before: that is not this one
+                # the same definition may be there with the previous scopes or state: that is not this one
                 one.digest = None
             # not read back: refused, or superseded meanwhile; in both cases not at once again
             one.refused, one.why = (

@@ -164,7 +164,7 @@ def watch(
 
     A thread with an event loop of its own: kopf takes over the signals of the main thread, and ends every task of
     its loop that it does not know. A definition that is deleted may end kopf with a 404 before it has seen the
-    deletion: then it is run anew after `pause` seconds, and lists everything again. `operate` is kopf's own.
+    deletion: then it is run again after `pause` seconds, and lists everything again. `operate` is kopf's own.
 
     Raises:
         Exception: kopf's own. One watch that fails for good (rights that were taken away, an error in the stream)

@@ -1,7 +1,7 @@
 """The store of counters: its port, and what it says about one account: charged, or no room and for how long, or that it cannot tell.
 
 An account is one binding together with one caller, by issuer and subject: neither the token nor the address matters,
-and a binding that was deleted and made anew is another account.
+and a binding that was deleted and recreated is another account.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Document frequencies and the mean length are counted over the given rows at quer
 about documents outside them and equals, bit for bit, the score in an index that holds only those rows.
 
 Postings are append-only and rows are never reused: a dropped row is simply never asked for again. Once dead rows
-outnumber the living, the postings are written anew. Not thread-safe: the owner holds a lock.
+outnumber the living, the postings are written again. Not thread-safe: the owner holds a lock.
 """
 
 from __future__ import annotations

@@ -229,7 +229,7 @@ def test_an_altered_last_line_is_left_where_it_is_and_found(tmp_path: Path) -> N
     assert "altered" in {f.kind for f in verify(path).findings}
 
 
-def test_a_file_that_is_moved_away_is_begun_anew_and_the_chain_goes_on(tmp_path: Path) -> None:
+def test_a_file_that_is_moved_away_is_recreated_and_the_chain_continues(tmp_path: Path) -> None:
     path = tmp_path / "decisions.jsonl"
     counts = Counts()
     with opened(path, counts) as log:
@@ -380,7 +380,7 @@ def test_a_flood_of_refusals_writes_few_bytes_and_every_one_is_counted(tmp_path:
     assert verify(path).findings == ()
 
 
-def test_refusals_go_on_as_one_sum_an_interval_and_begin_anew_after_a_quiet_one(tmp_path: Path) -> None:
+def test_refusals_continue_as_one_sum_an_interval_and_start_over_after_a_quiet_one(tmp_path: Path) -> None:
     path, clock = tmp_path / "decisions.jsonl", ManualClock(1_800_000_000.0)
     settings = Audit(path=str(path), fold_seconds=60)
     counts = Counts()

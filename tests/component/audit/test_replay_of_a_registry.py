@@ -131,7 +131,7 @@ def test_a_log_holds_what_decides_and_nothing_that_is_private(log: Path, port: i
     assert set(told(replayed(found))) == {"equal"}
 
 
-def test_what_could_not_be_written_is_tried_again_as_it_is_and_not_stated_anew(
+def test_what_could_not_be_written_is_retried_as_it_is_and_not_stated_again(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, full, tried = RotatingFile.append, threading.Event(), list[bytes]()

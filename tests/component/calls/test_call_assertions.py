@@ -354,7 +354,7 @@ async def test_the_example_tools_answer_the_registry(guarded: tuple[Address, Run
     assert answered.json()["result"] == 42
 
 
-async def test_the_example_tools_refuse_whoever_goes_round_the_registry(
+async def test_the_example_tools_refuse_callers_that_bypass_the_registry(
     guarded: tuple[Address, RunningRegistry],
 ) -> None:
     address, _ = guarded

@@ -138,7 +138,7 @@ async def test_an_allowed_host_at_the_address_of_a_forbidden_name_is_refused() -
     assert sorted(resolve.asked) == ["store.corp.net.", "x.example."]
 
 
-async def test_a_forbidden_name_is_looked_up_anew_and_keeps_its_addresses_while_dns_is_away() -> None:
+async def test_a_forbidden_name_is_looked_up_again_and_keeps_its_addresses_while_dns_is_away() -> None:
     now, answers = [0.0], [["34.1.1.1"], OSError("no name server"), ["34.2.2.2", "::ffff:34.3.3.3"]]
 
     async def resolve(host: str, port: int) -> list[str]:

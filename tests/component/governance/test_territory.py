@@ -108,7 +108,7 @@ def test_a_binding_changes_no_decision_outside_its_namespaces() -> None:
     assert run(WORLDS, seed) > 100
 
 
-def test_denies_and_grants_that_leave_their_territory_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_denies_and_grants_that_leave_their_reach_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     without_territory(monkeypatch)
 
     with pytest.raises(AssertionError, match="became"):

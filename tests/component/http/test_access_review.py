@@ -201,7 +201,7 @@ def test_who_may_not_ask_learns_nothing_from_the_refusal(registry: RunningRegist
 
 
 @pytest.mark.parametrize("anonymous", ["none", "list"])
-def test_whoever_no_trusted_issuer_vouches_for_is_nobody(anonymous: str) -> None:
+def test_a_caller_of_no_trusted_issuer_is_nobody(anonymous: str) -> None:
     """A real token of that issuer is refused with 401; a deny binding with the typo is found by who-can."""
     mistyped = PublishedSubject(kind=SubjectKind.USER, issuer=f"{OAUTH}/", name="alice")
     right = PublishedSubject(kind=SubjectKind.USER, issuer=OAUTH, name="alice")

@@ -76,7 +76,7 @@ def test_discovery_goes_on_while_two_reviews_are_worked_out_and_the_rest_waits(
         assert [review.result().status_code for review in reviews] == [200] * 4
 
 
-def test_whoever_loses_the_power_gets_no_answer_that_is_worked_out_or_waits(
+def test_a_caller_that_loses_the_power_gets_no_answer_that_is_worked_out_or_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     held = Held(monkeypatch)
@@ -90,7 +90,7 @@ def test_whoever_loses_the_power_gets_no_answer_that_is_worked_out_or_waits(
     assert worked == access_review.AT_ONCE, "for those who waited nothing is worked out"
 
 
-def test_who_waits_is_answered_by_what_is_in_force_when_it_is_his_turn(
+def test_a_review_that_waits_is_answered_by_the_policy_in_effect_at_its_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     held = Held(monkeypatch)
@@ -112,7 +112,7 @@ def test_whose_turn_comes_when_the_policy_is_too_old_gets_no_answer(monkeypatch:
     assert codes == ["None", "None", "policy_stale", "policy_stale"]
 
 
-def test_whoever_loses_the_power_does_not_learn_which_tools_there_are(
+def test_a_caller_that_loses_the_power_does_not_learn_which_tools_there_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()

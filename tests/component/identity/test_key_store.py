@@ -247,7 +247,7 @@ async def test_a_discovery_document_of_another_issuer_or_without_keys_is_not_use
             assert len(up.requests) == 1
 
 
-async def test_the_configured_ca_and_token_are_used_and_the_token_read_anew(tmp_path: Path) -> None:
+async def test_the_configured_ca_and_token_are_used_and_the_token_read_again(tmp_path: Path) -> None:
     write_server_certificate(tmp_path, ("127.0.0.1",))
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(tmp_path / "server.crt", tmp_path / "server.key")

@@ -169,7 +169,7 @@ def test_one_name_of_two_issuers_is_two_callers(quick: SlowBackend) -> None:
         assert [ada(places[0]), ada(places[1]), ada(places[0]), ada(places[1])] == [200, 200, 429, 429]
 
 
-def test_a_binding_made_anew_starts_afresh_and_an_edited_one_does_not(quick: SlowBackend) -> None:
+def test_a_recreated_binding_starts_at_zero_and_an_edited_one_does_not(quick: SlowBackend) -> None:
     with running_registry([calculator(quick)], [limited(per_minute=2)]) as r:
         assert statuses(r, 3) == [200, 200, 429]
         r.publish(bindings=[limited(per_minute=3, generation=2)])

@@ -244,7 +244,7 @@ def test_slots_of_a_replica_that_was_killed_are_free_when_their_calls_would_have
         assert time.monotonic() - asked >= lasting + GRACE - 0.1
 
 
-def test_a_password_and_tls_are_read_anew_at_each_connection_and_never_shown(
+def test_a_password_and_tls_are_read_again_at_each_connection_and_never_shown(
     slow: SlowBackend, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     require_redis()

@@ -163,7 +163,7 @@ def test_a_removed_file_revokes_what_it_granted(local: LocalMode, manifests: Pat
     local.until_names(hacker, [])
 
 
-def test_a_folder_that_is_removed_and_made_anew_is_followed_again(local: LocalMode, manifests: Path) -> None:
+def test_a_folder_that_is_removed_and_recreated_is_followed_again(local: LocalMode, manifests: Path) -> None:
     hacker = local.token("hacker")
     shutil.rmtree(manifests)
     local.until_names(hacker, [])

@@ -64,7 +64,7 @@ def listed(r: RunningRegistry) -> list[str]:
 BODIES = [chunk(0, tool("one")), chunk(1, tool("two"))]
 
 
-def test_the_chunks_come_in_force_together_at_the_commit_and_are_the_whole_snapshot() -> None:
+def test_the_chunks_take_effect_together_at_the_commit_and_are_the_whole_snapshot() -> None:
     with running_registry([tool("gone", scopes=("one:use",))], [GRANT]) as r:
         seen = []
         for body in BODIES:

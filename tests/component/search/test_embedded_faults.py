@@ -127,7 +127,7 @@ def test_an_index_that_is_harmed_under_a_running_registry_costs_no_search(
 
 
 @pytest.mark.parametrize("harm", [garbage, pytest.param(cut, marks=pytest.mark.long), deleted])
-def test_an_index_that_was_harmed_before_the_start_is_made_anew(
+def test_an_index_that_was_damaged_before_the_start_is_recreated(
     tmp_path: Path, harm: Callable[[Path], None]
 ) -> None:
     with registry(tmp_path) as r:

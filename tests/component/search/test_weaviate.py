@@ -475,7 +475,7 @@ async def test_every_mode_answers_the_same_from_both_stores(
     searcher.close()
 
 
-async def test_a_store_that_is_wiped_is_empty_for_whoever_starts_then_until_it_is_filled(
+async def test_a_store_that_is_wiped_is_empty_for_replicas_that_start_then_until_it_is_filled(
     store: WeaviateStore, weaviate_server: Weaviate
 ) -> None:
     """Another process deletes the collection: a replica that has the vectors ranks on. Entries come back bit by bit, and

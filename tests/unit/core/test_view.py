@@ -284,7 +284,7 @@ def test_a_tool_that_carries_a_reserved_scope_is_never_allowed() -> None:
         (bot(policy=ScopesPolicy.TOKEN, scopes=None), ()),
     ],
 )
-def test_the_scopes_in_force_are_those_that_decisions_use(
+def test_the_scopes_in_effect_are_those_that_decisions_use(
     who: Identity | None, scopes: tuple[str, ...]
 ) -> None:
     policy = Policy.compile(

@@ -126,7 +126,7 @@ def test_servers_narrow_a_grant_to_tools_of_these_servers() -> None:
     assert seen(grant(servers=["Files", "github"])) == HEIST - {"heist/calculator"}
 
 
-def test_a_deny_wins_over_every_grant_within_its_territory_and_nowhere_else() -> None:
+def test_a_deny_wins_over_every_grant_within_its_reach_and_nowhere_else() -> None:
     everywhere = cluster_binding("planner", ["use"], namespaces=["heist", "bank"])
     denied = grant("deny", "bank", (), tools={"deny": ["calculator", "files:*"]})
     assert seen(everywhere) == EVERYTHING

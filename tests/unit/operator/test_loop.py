@@ -347,7 +347,7 @@ async def test_the_older_tool_keeps_a_name_and_the_younger_gets_it_when_it_is_fr
         await stage.ready("heist/two")
 
 
-async def test_labels_of_namespaces_move_the_territory_of_a_cluster_binding() -> None:
+async def test_labels_of_namespaces_move_the_reach_of_a_cluster_binding() -> None:
     settings = replace(SETTINGS, trusted_namespace_labels=("team",))
     selecting = cluster_binding(
         "auditor", ["calculator:use"], namespaceSelector={"matchLabels": {"team": "a"}}

@@ -46,7 +46,7 @@ sys.exit(child.wait())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_child_hears_signals_that_whoever_started_us_ignores() -> None:
+def test_a_child_hears_signals_that_the_parent_of_its_parent_ignores() -> None:
     support = str(Path(processes.__file__).parents[1])
     done = subprocess.run(
         [sys.executable, "-c", IGNORING], capture_output=True, text=True, check=True,

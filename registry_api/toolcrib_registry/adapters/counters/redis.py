@@ -176,7 +176,7 @@ class _Guard:
     machine that has, must not look like a server that is silent.
 
     The question is a task of its own, and not cancelled: redis-py may swallow a cancellation while it connects, and
-    what the server was told cannot be taken back before it has answered. The connection's own timeout ends it.
+    what the server was told cannot be cancelled before it has answered. The connection's own timeout ends it.
     """
 
     def __init__(self, timeout: float, clock: Callable[[], float]) -> None:

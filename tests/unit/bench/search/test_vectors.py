@@ -81,7 +81,7 @@ async def test_a_tool_is_embedded_as_the_index_does_it(vectors: Any) -> None:
     assert np.array_equal(row, combined(await embedder.embed_documents(dense_texts(tool))))
 
 
-async def test_a_damaged_file_is_begun_anew_and_an_old_one_goes(vectors: Any, tmp_path: Path) -> None:
+async def test_a_damaged_file_is_recreated_and_an_old_one_goes(vectors: Any, tmp_path: Path) -> None:
     (tmp_path / "hash-16.sqlite").write_bytes(b"not a database at all" * 100)
     old = tmp_path / "model-of-last-month.sqlite"
     old.touch()

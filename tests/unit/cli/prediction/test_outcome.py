@@ -240,7 +240,7 @@ def test_a_new_service_account_counts_only_where_it_is_there_or_comes_with_the_c
     assert bool(answer.tools) is existing
 
 
-def test_a_grant_that_was_refused_for_want_of_admission_counts_only_once_it_is_written_anew(
+def test_a_grant_that_was_refused_for_want_of_admission_counts_only_once_it_is_written_again(
     tmp_path: Path,
 ) -> None:
     binding: dict[str, Any] = {

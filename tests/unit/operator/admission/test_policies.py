@@ -63,7 +63,7 @@ async def test_a_revocation_does_not_wait_for_policies_that_cannot_be_read_in_ti
         assert (left.name, left.scopes) == ("hacker", ("calculator:use",))
 
 
-async def test_policies_that_were_put_back_count_when_they_are_in_force() -> None:
+async def test_policies_that_were_put_back_count_when_they_are_in_effect() -> None:
     shelf = Shelf()
     async with Stage(shelf, settle=60).running() as stage:
         await until(lambda: stage.policies.known)

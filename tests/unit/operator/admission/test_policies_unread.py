@@ -27,7 +27,7 @@ UNREAD = [NotListable("forbidden"), ClusterUnavailable("no answer")]
 
 
 @pytest.mark.parametrize("error", UNREAD)
-async def test_a_grant_waits_while_the_policies_cannot_be_read_and_is_in_force_once_they_are(
+async def test_a_grant_waits_while_the_policies_cannot_be_read_and_is_in_effect_once_they_are(
     error: ClusterUnavailable,
 ) -> None:
     shelf = Shelf()
@@ -282,7 +282,7 @@ def test_what_waited_under_another_leader_waits_for_a_look_that_reads_the_polici
     assert admitted.ripe() == {entry.ref}
 
 
-def test_a_binding_that_is_made_anew_keeps_nothing_of_the_one_of_its_name() -> None:
+def test_a_binding_that_is_recreated_keeps_nothing_of_the_previous_one() -> None:
     admitted = Admitted(external=False)
     entry = entry_of(binding("planner", ["x:use"], tools={"deny": ["other"]}))
     record = Record(entry.ref)
@@ -341,7 +341,7 @@ async def test_a_grant_waits_for_a_slow_answer_and_never_rests_on_an_older_one()
 
 
 @pytest.mark.parametrize("slow", [True, False], ids=["slow", "failing"])
-async def test_a_grant_that_comes_before_restored_policies_are_in_force_is_refused_however_late_they_are_read(
+async def test_a_grant_that_comes_before_restored_policies_are_in_effect_is_refused_however_late_they_are_read(
     slow: bool,
 ) -> None:
     shelf = Shelf()
@@ -386,7 +386,7 @@ def test_what_a_grant_waits_for_are_the_policies_that_were_seen_when_it_came() -
     assert (refusal.reason, "not in effect yet" in refusal.message) == (REFUSED[1], True)
 
 
-def test_what_waited_for_restored_policies_to_be_in_force_is_refused_by_the_next_leader() -> None:
+def test_what_waited_for_restored_policies_to_be_in_effect_is_refused_by_the_next_leader() -> None:
     before, after = Admitted(external=False), Admitted(external=False)
     entry = entry_of(binding("early", ["x:use"]))
     record = Record(entry.ref)

@@ -178,7 +178,7 @@ async def test_an_object_of_a_new_kind_comes_from_its_watch_to_the_replicas_and_
         assert not stage.loop.assessor.facts.links.of(Ref("ServiceAccount", "heist/planner"))
 
 
-def test_a_change_concerns_the_object_and_whoever_names_it() -> None:
+def test_a_change_concerns_the_object_and_those_that_name_it() -> None:
     facts = Facts(World(kinds=(*KINDS, KIND)), SETTINGS, Admitted())
     other = Ref(KIND.name, "heist/other")
     facts.links.put(other, (), (REF,))

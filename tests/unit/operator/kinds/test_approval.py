@@ -75,7 +75,7 @@ def test_a_changed_tool_is_quarantined_in_the_very_revision_and_the_status_says_
     assert stage.apply(**approved) == [False]
 
 
-def test_an_approval_that_is_taken_back_quarantines_the_tool_as_it_is() -> None:
+def test_an_approval_that_is_removed_quarantines_the_tool_as_it_is() -> None:
     stage = Stage()
     stage.apply()
     stage.apply(approvedDigest=stage.status["approvalDigest"])

@@ -58,7 +58,7 @@ def test_an_operator_that_starts_meanwhile_publishes_none_of_its_tools() -> None
 
 
 @pytest.mark.parametrize("seen_to_go", [True, False])
-def test_tools_of_a_namespace_that_is_made_anew_count_again(seen_to_go: bool) -> None:
+def test_tools_of_a_namespace_that_is_recreated_count_again(seen_to_go: bool) -> None:
     world, assessor = started(namespace(), tool("calculator"), GRANT)
     turn(world, assessor)
     world.upsert("Namespace", namespace(ending=True))

@@ -91,7 +91,7 @@ def test_exactly_the_accounts_that_a_binding_names_are_published(
     assert removed == set()
 
 
-def test_an_account_that_is_deleted_goes_and_one_made_anew_comes_with_its_own_uid() -> None:
+def test_an_account_that_is_deleted_goes_and_a_recreated_one_comes_with_its_own_uid() -> None:
     world = World()
     world.upsert("AgentScopeBinding", to([{"kind": "ServiceAccount", "name": "planner"}]))
     world.upsert(SERVICE_ACCOUNT, HERE)

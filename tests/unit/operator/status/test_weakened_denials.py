@@ -96,7 +96,7 @@ async def test_an_entry_that_matched_and_matches_nothing_now_is_told_and_one_tha
         assert message(stage) == "tools.deny/safe matched a tool before and matches none now"
 
 
-async def test_each_further_tool_that_leaves_is_an_event_and_an_edit_of_the_binding_begins_anew() -> None:
+async def test_each_further_tool_that_leaves_is_an_event_and_an_edit_of_the_binding_starts_over() -> None:
     others = [tool(f"t{i}", name=f"t{i}", scopes=["vault"]) for i in range(3)]
     async with staged(*others, denying(denyScopes=["vault"]), ACCOUNT, settings=OFTEN) as stage:
         await said(stage, HOLDS)

@@ -85,7 +85,7 @@ async def test_a_caller_who_gives_up_waiting_for_a_large_view_ends_it_for_nobody
 
 
 @pytest.mark.parametrize("count", [1, MANY])
-async def test_what_is_taken_back_while_a_view_is_made_is_not_in_it(count: int) -> None:
+async def test_what_is_revoked_while_a_view_is_made_is_not_in_it(count: int) -> None:
     state = await held(count)
     asked = [asyncio.ensure_future(state.caller_view(BOT)) for _ in range(3)]
     await asyncio.sleep(0)

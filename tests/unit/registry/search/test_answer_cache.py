@@ -140,7 +140,7 @@ async def test_a_store_that_does_not_tell_its_state_is_asked_again_after_half_a_
     assert asked.made == 2
 
 
-async def test_many_who_ask_the_same_at_once_are_answered_by_one_search_whoever_gives_up() -> None:
+async def test_many_who_ask_the_same_at_once_are_answered_by_one_search_even_if_some_give_up() -> None:
     answers, asked, visible = AnswerCache(), Asked(), view(entry("a"))
     asked.go.clear()
     callers = [asyncio.create_task(asked.by(answers, visible)) for _ in range(64)]

@@ -50,7 +50,7 @@ def test_after_each_pause_one_caller_tries_and_the_others_do_not_wait() -> None:
     assert not any(outage.keeps_away() for _ in range(5))
 
 
-def test_whoever_tries_and_goes_away_is_not_waited_for_for_ever() -> None:
+def test_a_search_that_tries_and_is_given_up_blocks_no_other() -> None:
     now = [0.0]
     outage = Outage(lambda: now[0], "the embedder")
     outage.failed(TimeoutError())

@@ -93,7 +93,7 @@ async def test_who_gives_up_takes_nothing_from_the_others() -> None:
     assert (len(slow.turns), slow.cancelled) == (1, 0)
 
 
-async def test_what_nobody_waits_for_is_given_up_and_asked_anew_by_the_next() -> None:
+async def test_what_nobody_waits_for_is_given_up_and_asked_again_by_the_next() -> None:
     slow = Slow()
     cache = QueryCache(slow)
 
