@@ -1,6 +1,6 @@
 """Collections of former identities: who still uses one, and which may go.
 
-A change of the embedder or of the index's format makes a new collection, and the old one serves replicas that have not been replaced yet
+A change of the embedder or of the index's format makes a new collection, and the old one serves earlier replicas
 until the last of them is replaced. Every replica leaves a mark of what it uses, from time to time, in one small
 collection beside the others. A mark that has not changed for an hour, as this process has seen it, is of nobody: no
 clock is compared with another.
