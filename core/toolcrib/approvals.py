@@ -17,6 +17,7 @@ from toolcrib.wire.publish import PublishedTool
 
 _LARGE = "sha256"
 """Among the parts, which have names of our own: digests of those that are too large to be kept."""
+_DIGESTS = "sourceDigests"
 _MOST_SHOWN = 160
 """Characters of a value in one line of a difference."""
 _DEEPEST = 64
@@ -38,6 +39,7 @@ def parts(tool: PublishedTool) -> dict[str, Any]:
         "outputSchema": tool.output_schema,
         "returns": tool.returns,
         "annotations": dict(tool.annotations) or None,
+        "sourceDigests": dict(tool.source_digests) or None,
         "replacedBy": tool.replaced_by,
         "message": tool.message,
         "scopes": sorted(tool.scopes),
@@ -179,7 +181,11 @@ def _shallow(value: Any) -> bool:
 
 
 def _lines(path: str, old: Any, new: Any) -> Iterator[str]:
-    if isinstance(old, dict) and isinstance(new, dict):
+    if path == _DIGESTS:
+        for key in sorted({*(old or {}), *(new or {})}):
+            if (old or {}).get(key) != (new or {}).get(key):
+                yield f"{path}.{_ascii(str(key))}: changed at the server; it is kept as a digest"
+    elif isinstance(old, dict) and isinstance(new, dict):
         for key in sorted({*old, *new}, key=str):
             if not _same(old.get(key), new.get(key)):
                 yield from _lines(f"{path}.{_ascii(str(key))}", old.get(key), new.get(key))

@@ -63,10 +63,11 @@ def definition_digest(
     examples: tuple[str, ...] = (),
     replaced_by: str | None = None,
     message: str | None = None,
+    source_digests: dict[str, str] | None = None,
 ) -> str:
-    """sha256 over what a model reads, and what the search index is built from."""
+    """sha256 over what a model reads, what the search index is built from, and what else its server says of the tool."""
     # what came later is left out where it says nothing, so that every tool keeps the digest it had
-    later = {"replacedBy": replaced_by, "message": message}
+    later = {"replacedBy": replaced_by, "message": message, "sourceDigests": source_digests or None}
     return sha256(
         {key: value for key, value in later.items() if value is not None}
         | {

@@ -45,6 +45,7 @@ def with_digests(**fields: Any) -> PublishedTool:
                 examples=draft.examples,
                 replaced_by=draft.replaced_by,
                 message=draft.message,
+                source_digests=draft.source_digests,
             ),
             "route_digest": digest.route_digest(
                 backend=None if draft.backend is None else _route(draft.backend),
@@ -81,6 +82,7 @@ def tool(resource: Tool, *, cluster_ip: str | None = None, server: ToolServer | 
     spec, meta = resource.spec, resource.metadata
     namespace = meta.namespace or "default"
     hints = {} if spec.annotations is None else spec.annotations.model_dump(by_alias=True, exclude_none=True)
+    said = {} if spec.source_digests is None else spec.source_digests.model_dump(exclude_none=True)
     made = with_digests(
         tool_id=resource.tool_id,
         uid=meta.uid or f"manifest:{resource.tool_id}",
@@ -98,6 +100,7 @@ def tool(resource: Tool, *, cluster_ip: str | None = None, server: ToolServer | 
         output_schema=spec.output_schema,
         returns=spec.returns,
         annotations=hints,
+        source_digests=said,
         state=ToolState.DISABLED if server is not None and server.disabled else spec.state,
         replaced_by=spec.replaced_by,
         message=spec.message,

@@ -192,7 +192,7 @@ class Loop:
             self._imports.assessed(refs)
         now = self._clock()
         self._planner.assessed(refs, batch.changed, revision, now)
-        for ref in refs:
+        for ref in (*refs, *batch.drifted):
             self.status_writer.due(ref, now)
         if recount := {*self.assessor.surveying(batch.namespaces), *batch.renamed}:
             at = self._planner.recount(recount, now)

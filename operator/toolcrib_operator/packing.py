@@ -18,6 +18,7 @@ from toolcrib.wire.publish import PublishedTool, unpacked
 
 _SCHEMAS = frozenset({"input_schema", "output_schema"})
 _NO_HINTS: dict[str, bool] = {}
+_NO_DIGESTS: dict[str, str] = {}
 _FIELDS = set(PublishedTool.model_fields)
 """Of all that is published: which fields were set matters to nobody, and a set of its own takes 2 KiB a tool."""
 
@@ -122,6 +123,9 @@ def shared(published: PublishedTool, tool_id: str, kept: PackedTool) -> Publishe
     }
     if not published.annotations:
         update["annotations"] = _NO_HINTS
+    # the instructions of a server are one text for all its tools
+    found = {key: sys.intern(value) for key, value in published.source_digests.items()}
+    update["source_digests"] = found or _NO_DIGESTS
     made = published.model_copy(update=update)
     object.__setattr__(made, "__pydantic_fields_set__", _FIELDS)
     return made

@@ -82,6 +82,7 @@ async def staged(
     others: Sequence[MemoryReplica] = (),
     probes: ProbeSettings | None = None,
     imports: ImportSettings | None = None,
+    applier: Callable[[World], MemoryApplier] = MemoryApplier,
     clock: Callable[[], float] = time.time,
 ) -> AsyncIterator[Stage]:
     fresh, world = world is None, world or World()
@@ -95,7 +96,7 @@ async def staged(
     importing = None
     if imports is not None:
         seen = ServerReports(publisher, channels.__getitem__, settings=imports)
-        importing = Imports(world, publisher, seen, MemoryApplier(world), settings=imports, clock=clock)
+        importing = Imports(world, publisher, seen, applier(world), settings=imports, clock=clock)
     loop = Loop(
         world,
         publisher,

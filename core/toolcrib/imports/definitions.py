@@ -14,7 +14,7 @@ from toolcrib.resources.backends import MCP_NAME
 from toolcrib.resources.kinds import parse
 from toolcrib.resources.meta import API_VERSION
 from toolcrib.resources.servers import Override, ToolServer
-from toolcrib.resources.tools import Tool, ToolSpec
+from toolcrib.resources.tools import Approval, Tool, ToolSpec
 from toolcrib.schemas import header_marks, safety
 from toolcrib.text import truncate
 from toolcrib.wire.imports import ListedTool
@@ -23,7 +23,7 @@ SOURCE = "import"
 """Value of the label `toolcrib.dev/source`."""
 _OWNED = frozenset({
     "name", "server", "title", "description", "scopes", "tags", "input_schema", "output_schema", "annotations", "approval",
-    "backend",
+    "backend", "source_digests",
 })  # fmt: skip
 """Fields of a Tool that an import writes; the others are left to people."""
 _FOREIGN = re.compile(r"[^A-Za-z0-9_.-]")
@@ -55,11 +55,13 @@ class Imported:
         server: whose.
         definition: as the server lists it.
         mark: of what the import writes (`mark_of`).
+        instructions: what the server says of all its tools.
     """
 
     server: ToolServer = field(repr=False)
     definition: ListedTool = field(repr=False)
     mark: bytes = field(repr=False)
+    instructions: str = field(default="", repr=False)
 
     @property
     def tool(self) -> str:
@@ -79,33 +81,44 @@ class Imported:
     @property
     def manifest(self) -> dict[str, Any]:
         """What is to be applied."""
-        return _manifest(self.server, self.definition)
+        return _manifest(self.server, self.definition, self.instructions)
 
 
 Known = dict[bytes, bytes | LeftOut]
-"""What was found of definitions before, by their sha256: valid for one generation of a ToolServer."""
+"""What was found of definitions before, by the sha256 of them and of the instructions: valid for one generation of a
+ToolServer."""
 
 
-def imported(server: ToolServer, definition: ListedTool, known: Known | None = None) -> Imported | LeftOut:
-    """The Tool that holds a definition, or why none can; `known` is asked first, and told."""
+def imported(
+    server: ToolServer, definition: ListedTool, known: Known | None = None, instructions: str = ""
+) -> Imported | LeftOut:
+    """The Tool that holds a definition, or why none can; `known` is asked first, and told.
+
+    Args:
+        server: the ToolServer, with its uid.
+        definition: as the server lists it.
+        known: what was found before.
+        instructions: what the server says of all its tools.
+    """
     known = {} if known is None else known
     try:
-        key = hashlib.sha256(definition.model_dump_json().encode()).digest()
+        said = hashlib.sha256(instructions.encode(errors="replace")).digest()
+        key = hashlib.sha256(said + definition.model_dump_json().encode()).digest()
     except ValueError:
         return LeftOut(definition.name, _NOT_JSON)
     if key not in known:
-        known[key] = _judged(server, definition)
+        known[key] = _judged(server, definition, instructions)
     found = known[key]
-    return found if isinstance(found, LeftOut) else Imported(server, definition, found)
+    return found if isinstance(found, LeftOut) else Imported(server, definition, found, instructions)
 
 
-def _judged(server: ToolServer, definition: ListedTool) -> bytes | LeftOut:
+def _judged(server: ToolServer, definition: ListedTool, instructions: str) -> bytes | LeftOut:
     """The mark of its Tool, or why there is none."""
     tool = definition.name
     if re.fullmatch(MCP_NAME[1:-1], tool) is None:
         return LeftOut(tool, "its name is empty, longer than 128 characters, or has control characters.")
-    manifest = _manifest(server, definition)
     try:
+        manifest = _manifest(server, definition, instructions)
         problem = _problem(manifest["spec"])
         if problem is not None:
             return LeftOut(tool, problem)
@@ -142,7 +155,18 @@ def mark_of(spec: ToolSpec) -> bytes:
     return hashlib.sha256(digest.canonical(written)).digest()[:16]
 
 
-def _manifest(server: ToolServer, definition: ListedTool) -> dict[str, Any]:
+def _source_digests(definition: ListedTool, instructions: str) -> dict[str, str]:
+    """What the server says and no Tool holds; ValueError where JSON cannot carry it."""
+    said = {
+        "annotations": definition.annotations,
+        "icons": None if definition.icons is None else list(definition.icons),
+        "meta": definition.meta,
+        "instructions": instructions,
+    }
+    return {key: digest.sha256(value) for key, value in said.items() if value}
+
+
+def _manifest(server: ToolServer, definition: ListedTool, instructions: str) -> dict[str, Any]:
     spec, meta, tool = server.spec, server.metadata, definition.name
     own = next((o for o in spec.overrides if o.tool == tool), Override(tool=tool))
     hints = None if own.annotations is None else own.annotations.model_dump(by_alias=True, exclude_none=True)
@@ -159,6 +183,10 @@ def _manifest(server: ToolServer, definition: ListedTool) -> dict[str, Any]:
         "outputSchema": definition.output_schema,
         "annotations": hints or None,
         "approval": spec.approval.value,
+        # an import that needs no approval would write and index all tools again for nothing
+        "sourceDigests": (_source_digests(definition, instructions) or None)
+        if spec.approval is Approval.MANUAL
+        else None,
         "backend": {"mcp": {"serverRef": {"name": meta.name}, "tool": tool}},
     }
     owner = {

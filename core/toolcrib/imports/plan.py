@@ -94,7 +94,7 @@ def plan(
     others, import_ = others or Others(), server.spec.import_
     wanted = [each for each in listed.tools if asked_for(import_, each.name)]
     unusable = [each for each in listed.unusable if not each.name or asked_for(import_, each.name)]
-    found, left_out = _found(server, wanted, {} if known is None else known)
+    found, left_out = _found(server, listed, wanted, {} if known is None else known)
     found, further = _apart(found, standing, others)
     keep = {each.object_name for each in found}
     there = {each.name for each in wanted} | {each.name for each in unusable}
@@ -120,7 +120,7 @@ def asked_for(import_: Import, tool: str) -> bool:
 
 
 def _found(
-    server: ToolServer, wanted: list[ListedTool], known: Known
+    server: ToolServer, listed: ServerList, wanted: list[ListedTool], known: Known
 ) -> tuple[list[Imported], list[LeftOut]]:
     """The Tools of a list, each name once, in order; the others with the reason."""
     counts = Counter(d.name for d in wanted)
@@ -130,7 +130,7 @@ def _found(
     for definition in sorted(wanted, key=lambda d: d.name):
         if counts[definition.name] > 1:
             continue
-        made = imported(server, definition, known)
+        made = imported(server, definition, known, listed.instructions)
         if isinstance(made, LeftOut):
             left_out.append(made)
         elif (other := objects.get(made.object_name) or seen.get(made.name)) is not None:

@@ -86,6 +86,9 @@ class ConditionReason(StrEnum):
     NEVER_APPROVED = "NeverApproved"
     DRIFTED = "Drifted"
     QUARANTINED = "Quarantined"
+    TOOLS_CHANGED = "ToolsChanged"
+    TOOLS_NEW = "ToolsNew"
+    NOTHING_DRIFTED = "NothingDrifted"
     ENDPOINTS_READY = "EndpointsReady"
     NO_READY_ENDPOINTS = "NoReadyEndpoints"
     CONNECTED = "Connected"
@@ -176,6 +179,10 @@ MEANINGS: dict[ConditionReason, str] = {
     " `spec.approvedDigest`.",
     ConditionReason.DRIFTED: "The tool is not what was approved: it is quarantined. The message says what differs.",
     ConditionReason.QUARANTINED: "The tool needs approval: see the Approved condition. It is not listed and not callable.",
+    ConditionReason.TOOLS_CHANGED: "Tools of the server are not what was approved: they are quarantined. The message has their number, and how"
+    " the first of them differs.",
+    ConditionReason.TOOLS_NEW: "Tools of the server need approval and never had it, also if they were there before: they are quarantined.",
+    ConditionReason.NOTHING_DRIFTED: "No tool of the server is quarantined.",
     ConditionReason.ENDPOINTS_READY: "The backend's Service has at least one ready endpoint for the port.",
     ConditionReason.NO_READY_ENDPOINTS: "The backend's Service has no ready endpoint for the port: check its pods and its selector.",
     ConditionReason.CONNECTED: "The registry connected to the backend. It sent no request.",

@@ -17,6 +17,7 @@ from toolcrib.resources.tools import Approval, ToolAnnotations
 GLOB = r"^[^\x00-\x1f\x7f]{1,128}$"
 """A tool's name at its server, or a glob of names."""
 MOST_OVERRIDES = 128
+MOST_INSTRUCTIONS = 2_048
 MIN_REFRESH, MAX_REFRESH = 10.0, 86_400.0
 DEFAULT_GRACE, MAX_GRACE = 600.0, 86_400.0
 DEFAULT_PATH = "/mcp"
@@ -246,6 +247,11 @@ class ToolServerStatus(Model):
         default=None,
         max_length=80,
         description="sha256 of its list: names, definitions and the server's instructions.",
+    )
+    instructions: str | None = Field(
+        default=None,
+        max_length=MOST_INSTRUCTIONS,
+        description="What the server tells models of all its tools, escaped and cut. No model gets it from Toolcrib.",
     )
     conditions: Conditions = Field(default=(), description="Ready, Accepted, Verified, Imported, Drifted.")
 

@@ -34,6 +34,7 @@ JsonSchema = Annotated[
 
 
 DIGEST = r"^sha256:[0-9a-f]{64}$"
+Sha256 = Annotated[str, Field(pattern=DIGEST, max_length=71)]
 MOST_APPROVED = 16_384
 REJECTED_DIGEST = "toolcrib.dev/rejected-digest"
 REJECTED_REASON = "toolcrib.dev/rejected-reason"
@@ -73,6 +74,19 @@ class ToolAnnotations(Model):
     )
     open_world_hint: bool | None = Field(
         default=None, description="The tool interacts with an open world, such as the web."
+    )
+
+
+class SourceDigests(Model):
+    """What a tool's server says of it and no Tool holds, as digests: none of it reaches a model, and a change is a change."""
+
+    annotations: Sha256 | None = Field(
+        default=None, description="sha256 of the annotations that the server sends."
+    )
+    icons: Sha256 | None = Field(default=None, description="sha256 of its icons.")
+    meta: Sha256 | None = Field(default=None, description="sha256 of its _meta.")
+    instructions: Sha256 | None = Field(
+        default=None, description="sha256 of the instructions that the server gives for all its tools."
     )
 
 
@@ -119,6 +133,11 @@ class ToolSpec(Model):
         default=None, description="What to use instead, for a deprecated tool."
     )
     message: str | None = Field(default=None, max_length=512, description="Why it is deprecated or disabled.")
+    source_digests: SourceDigests | None = Field(
+        default=None,
+        description="Digests of what the server says of the tool and no Tool holds. The import writes them where approval is"
+        " Manual; they are part of status.digest.",
+    )
     approval: Approval | None = Field(
         default=None,
         strict=False,

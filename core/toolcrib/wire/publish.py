@@ -147,6 +147,11 @@ class PublishedTool(Wire):
     route_digest: str
     backend: PublishedBackend | None = None
     source: str = "manifest"
+    source_digests: dict[str, str] = Field(
+        default_factory=dict,
+        exclude=True,  # replicas need the digest alone, which covers them
+        description="what its server says of it and no Tool holds, as digests; never sent",
+    )
     quarantined: bool = Field(
         default=False, description="it is not what was approved: not listed, not callable"
     )

@@ -10,7 +10,7 @@ from toolcrib_operator.kinds.statuses import Status
 from toolcrib_operator.kinds.verdicts import Cause
 
 APPROVED = "Approved"
-_REMEDY = " To use it as it is, set spec.approvedDigest to status.approvalDigest."
+REMEDY = " To use it as it is, set spec.approvedDigest to status.approvalDigest."
 
 
 def approval(tool: Tool, published: PublishedTool, status: Status) -> Cause | None:
@@ -27,10 +27,10 @@ def approval(tool: Tool, published: PublishedTool, status: Status) -> Cause | No
         return Cause(ConditionReason.APPROVED)
     before = approvals.recalled(status.get("approvedDefinition"))
     if before is None:
-        return Cause(ConditionReason.NEVER_APPROVED, f"Nobody has approved this tool.{_REMEDY}")
+        return Cause(ConditionReason.NEVER_APPROVED, f"Nobody has approved this tool.{REMEDY}")
     lines = approvals.differences(before, published)
-    what = approvals.summary(lines, MAX_MESSAGE - len(_REMEDY) - 32) or "the approval was withdrawn"
-    return Cause(ConditionReason.DRIFTED, f"Changed since approval: {what}.{_REMEDY}")
+    what = approvals.summary(lines, MAX_MESSAGE - len(REMEDY) - 32) or "the approval was withdrawn"
+    return Cause(ConditionReason.DRIFTED, f"Changed since approval: {what}.{REMEDY}")
 
 
 def fields(published: PublishedTool, approval: Cause | None, status: Status) -> dict[str, str | None]:

@@ -101,7 +101,7 @@ class Batch:
 
     `moved` are tools, before and after, of which denials may say something else now: edited, or there again.
     `accounts` is None where none are published. `namespaces` are those whose tools have changed, `renamed` bindings of
-    which a ServiceAccount came or went.
+    which a ServiceAccount came or went, `drifted` ToolServers whose quarantined tools may be others now.
     """
 
     tools: list[PublishedTool] = field(default_factory=list)
@@ -111,6 +111,7 @@ class Batch:
     changed: set[Ref] = field(default_factory=set)
     namespaces: set[str] = field(default_factory=set)
     renamed: set[Ref] = field(default_factory=set)
+    drifted: set[Ref] = field(default_factory=set)
     moved: list[tuple[PublishedTool, PublishedTool]] = field(default_factory=list)
     gone: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     """What `removed` is made of when the batch is closed: by slot, keys."""

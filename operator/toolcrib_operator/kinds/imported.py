@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from toolcrib.imports.definitions import LeftOut
 from toolcrib.resources.conditions import ConditionReason
+from toolcrib.resources.servers import MOST_INSTRUCTIONS
+from toolcrib.text import escape, truncate
 from toolcrib.wire.imports import ServerOutcome, ServerSeen
 from toolcrib_operator.kinds import statuses
 from toolcrib_operator.kinds.verdicts import Cause
@@ -26,6 +28,7 @@ class Carried:
         held: Tools that it lacks and that are kept, since it shrank.
         left_out: tools that no Tool was written for.
         done: whether everything is written; else `problem` says what is in the way, if anything is.
+        instructions: what the server says of all its tools.
     """
 
     imported: int = 0
@@ -33,6 +36,7 @@ class Carried:
     left_out: tuple[LeftOut, ...] = ()
     done: bool = False
     problem: str = ""
+    instructions: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +114,20 @@ def fields(state: ImportState | None) -> dict[str, object]:
     if seen is None or seen.set_digest is None:
         return {}
     info = {"name": seen.server_name, "version": seen.server_version}
+    carried = None if state is None else state.carried
+    said = carried.instructions if carried is not None and carried.done else None
     return {
         "serverInfo": {key: value for key, value in info.items() if value is not None} or None,
         "protocolVersion": seen.protocol_version,
         "toolCount": seen.tools,
         "setDigest": seen.set_digest,
+        **(
+            {}
+            if said is None
+            else {
+                "instructions": truncate(escape(truncate(said, MOST_INSTRUCTIONS)), MOST_INSTRUCTIONS) or None
+            }
+        ),
     }
 
 

@@ -12,6 +12,7 @@ from toolcrib.resources.tools import Tool
 from toolcrib.wire.imports import ServerWanted
 from toolcrib.wire.publish import Credential
 from toolcrib_operator.kinds import imported
+from toolcrib_operator.kinds.drift import DRIFTED, drifted
 from toolcrib_operator.kinds.facts import NOWHERE, SERVER, Facts
 from toolcrib_operator.kinds.kind import Governed, Situation
 from toolcrib_operator.kinds.records import Record
@@ -126,14 +127,15 @@ class ServerKind(Governed):
         record.credential = None
 
     def status(self, entry: Entry, record: Record, situation: Situation, now: float) -> Desired:
-        """Ready, Accepted, Verified, Imported. While no replica says anything new, the last two stay as they are."""
+        """Ready, Accepted, Verified, Imported, Drifted. While no replica says anything new, Verified and Imported stay as
+        they are."""
         verdict, server = record.verdict, entry.resource
         assert isinstance(verdict, ServerVerdict)
         if verdict.refusal is not None:
             none = Cause(ConditionReason.NOT_ACCEPTED)
             ready = Cause(ConditionReason.NOT_ACCEPTED, verdict.refusal.message)
             rows = [("Ready", False, ready), ("Accepted", False, verdict.refusal),
-                    ("Verified", None, none), ("Imported", False, none)]  # fmt: skip
+                    ("Verified", None, none), ("Imported", False, none), (DRIFTED, False, none)]  # fmt: skip
             return Desired(status(entry, rows, now))
         state = situation.imported(entry.ref)
         (known, seen), waits = imported.verified(entry, state)
@@ -156,7 +158,8 @@ class ServerKind(Governed):
         else:
             ready = Cause(ConditionReason.READY)
         rows = [("Ready", ready.reason is ConditionReason.READY, ready), ("Accepted", True, accepted),
-                ("Verified", known, seen), ("Imported", whole, carried)]  # fmt: skip
+                ("Verified", known, seen), ("Imported", whole, carried),
+                (DRIFTED, *drifted(entry.ref, situation.facts))]  # fmt: skip
         return Desired(status(entry, rows, now, **imported.fields(state)), provisional=waits or pending)
 
 

@@ -57,8 +57,8 @@ def kept(status: Status, kind: str) -> tuple[bool, Cause] | None:
 
 
 def announced(old: Status, new: Status, *, questions: bool = True) -> list[dict[str, Any]]:
-    """Transitions that people are told of by an event: of Ready, and of Questionable and DenyWeakened when they begin,
-    change or end.
+    """Transitions that people are told of by an event: of Ready, and of Questionable, Drifted and DenyWeakened when they
+    begin, change or end.
 
     Ready repeats why an object is not accepted: another such reason is a transition too. Not of Questionable without
     `questions`: the weak descriptions of an imported catalog are no thousand events.
@@ -77,6 +77,7 @@ def announced(old: Status, new: Status, *, questions: bool = True) -> list[dict[
         for c in changed
         if c["type"] == "Ready"
         or (c["type"] == WEAKENED and "True" in (c["status"], before.get("status")))
+        or (c["type"] == "Drifted" and (c["status"] == "True" or holds(old, "Drifted")))
         or (questions and c["type"] == "Questionable" and (was_odd or c["status"] == "True"))
     ]
 

@@ -18,7 +18,7 @@ from toolcrib.schemas import safety as schema_safety
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_operator.kinds.approval import APPROVED, approval
 from toolcrib_operator.kinds.approval import fields as approval_fields
-from toolcrib_operator.kinds.facts import TOOLS, Batch, Facts
+from toolcrib_operator.kinds.facts import SERVER, TOOLS, Batch, Facts
 from toolcrib_operator.kinds.kind import Change, Governed, Situation, Told
 from toolcrib_operator.kinds.questions import summary
 from toolcrib_operator.kinds.quotas import TOOL, as_written
@@ -271,6 +271,8 @@ class ToolKind(Governed):
         for item in (old, new):
             if isinstance(item, PublishedTool):
                 batch.namespaces.add(item.namespace)
+                if item.quarantined and item.backend is not None and item.backend.mcp is not None:
+                    batch.drifted.add(Ref(SERVER, item.backend.mcp.server))
         if isinstance(new, PublishedTool):
             before = before or facts.left.pop(ref, None)
             if before is not None and _bare(before) != _bare(new):

@@ -16,7 +16,7 @@ from toolcrib.errors import EpochFenced
 from toolcrib.imports.definitions import Imported, LeftOut
 from toolcrib.imports.plan import Plan, Standing, plan
 from toolcrib.resources import durations
-from toolcrib.resources.servers import ToolServer
+from toolcrib.resources.servers import MOST_INSTRUCTIONS, ToolServer
 from toolcrib.telemetry import logs
 from toolcrib.wire.imports import ServerList
 from toolcrib_operator.errors import ClusterUnavailable, Conflict, Gone, Invalid, ReplicaUnavailable
@@ -225,7 +225,8 @@ class Imports:
             self._on_change(ref)
         refused = await self._carry_out(ref, work, plan_, standing)
         left_out = tuple(sorted((*plan_.left_out, *refused), key=lambda left: left.tool))
-        work.carried = Carried(plan_.imported - len(refused), len(plan_.held), left_out, done=True)
+        work.carried = Carried(plan_.imported - len(refused), len(plan_.held), left_out, done=True,
+                               instructions=listed.instructions[:MOST_INSTRUCTIONS])  # fmt: skip
         work.done = goal
         if any(left.passing for left in left_out):
             work.done = None

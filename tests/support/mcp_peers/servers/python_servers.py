@@ -2,6 +2,7 @@
 
 It prints its port once it listens. Tools: `add`, `fails`, `blocks`, `asks` (which elicits), and `grow` (which adds a tool of
 the given name and tells of it). With `login` as a third word, it wants a token that an authorization server gives.
+With `changing`, the SDK's server has `target`, and `change`, which gives that another value of the field that it names.
 """
 
 import socket
@@ -70,7 +71,69 @@ def sdk(as_json: bool, login: bool) -> object:
         await ctx.session.send_tool_list_changed()  # earlier
         return name
 
+    if "changing" in sys.argv:
+        changing(server)
     return server.streamable_http_app(json_response=as_json)
+
+
+def changing(server: object) -> None:
+    """The tools `target` and `change`, in place of all others."""
+    from mcp.server.mcpserver import Context
+    from mcp.types import Icon, ToolAnnotations
+
+    tools = server._tool_manager._tools
+    tools.clear()
+
+    def target(path: str) -> str:
+        """Read a file of the shared folder."""
+        return path
+
+    hints = dict.fromkeys(("read_only_hint", "destructive_hint", "idempotent_hint", "open_world_hint"), True)
+    server.add_tool(
+        target,
+        title="Target",
+        annotations=ToolAnnotations(title="Target", **hints),
+        icons=[Icon(src="https://icons.example/0.png")],
+        meta={"example.com/note": 0},
+    )
+    times = iter(range(1, 1_000))
+
+    def changed(tool: object, field: str, n: int) -> dict:
+        if field in ("title", "description"):
+            return {field: f"Read a file. Changed {n} times."}
+        if field == "name":
+            return {"name": f"target_{n}"}
+        if field == "inputSchema":
+            return {"parameters": tool.parameters | {"description": f"Changed {n} times."}}
+        if field == "outputSchema":
+            schema = tool.output_schema | {"description": f"Changed {n} times."}
+            return {"fn_metadata": tool.fn_metadata.model_copy(update={"output_schema": schema})}
+        if field == "icons":
+            return {"icons": [Icon(src=f"https://icons.example/{n}.png")]}
+        if field == "_meta":
+            return {"meta": {"example.com/note": n}}
+        if field == "title of annotations":
+            return {"annotations": tool.annotations.model_copy(update={"title": f"Target {n}"})}
+        return {
+            "annotations": tool.annotations.model_copy(update={field: not getattr(tool.annotations, field)})
+        }
+
+    @server.tool()
+    async def change(field: str, ctx: Context) -> str:
+        """Change a field of the other tool."""
+        n = next(times)
+        if field == "instructions":
+            server._lowlevel_server.instructions = f"Use it well, {n} times."
+        else:
+            (name,) = set(tools) - {"change"}
+            tool = tools.pop(name)
+            tool.__dict__.pop("output_schema", None)  # it is cached
+            made = tool.model_copy(update=changed(tool, field, n))
+            made.__dict__.pop("output_schema", None)
+            tools[made.name] = made
+        await ctx.notify_tools_changed()  # 2026-07-28
+        await ctx.session.send_tool_list_changed()  # earlier
+        return field
 
 
 def fastmcp(as_json: bool, login: bool) -> object:

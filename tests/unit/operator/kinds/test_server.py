@@ -85,14 +85,16 @@ class Stage:
     def conditions(self) -> dict[str, tuple[str, str]]:
         record, entry = self.assessor.facts.records[SERVER], self.world.get(SERVER)
         assert entry is not None
-        desired = TOOL_SERVER.status(entry, record, _nobody(), 100.0).status
+        desired = TOOL_SERVER.status(entry, record, _nobody(self.assessor), 100.0).status
         kinds = ("Ready", "Accepted", "Verified", "Imported")
         found = {kind: condition(desired, kind) for kind in kinds}
         return {kind: (c["status"], c["reason"]) for kind, c in found.items() if c is not None}
 
 
-def _nobody() -> Situation:
+def _nobody(assessor: Assessor) -> Situation:
     class Nobody:
+        facts = assessor.facts
+
         def imported(self, server: Ref) -> None:
             return None
 

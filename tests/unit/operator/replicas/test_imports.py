@@ -27,6 +27,7 @@ FAST = ImportSettings(wait=2.0, backoff=(0.02, 0.1), again=0.1)
 DONE = {
     "Ready": ("True", "Ready"), "Accepted": ("True", "Accepted"),
     "Verified": ("True", "Verified"), "Imported": ("True", "Imported"),
+    "Drifted": ("False", "NothingDrifted"),
 }  # fmt: skip
 FILES = "heist/files"
 
