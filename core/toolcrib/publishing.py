@@ -10,7 +10,7 @@ from typing import Any
 
 from toolcrib import digest
 from toolcrib.resources import durations
-from toolcrib.resources.backends import Auth, Backend
+from toolcrib.resources.backends import Auth, Backend, HttpBackend
 from toolcrib.resources.bindings import AgentScopeBinding, ClusterAgentScopeBinding, Subject, SubjectKind
 from toolcrib.resources.meta import API_VERSION
 from toolcrib.resources.servers import DEFAULT_PATH, ToolServer
@@ -21,6 +21,7 @@ from toolcrib.wire.publish import (
     PublishedBinding,
     PublishedLimits,
     PublishedMcp,
+    PublishedParameter,
     PublishedSubject,
     PublishedTool,
     SecretReference,
@@ -61,7 +62,12 @@ def _route(backend: PublishedBackend) -> dict[str, Any]:
 
     A Service counts by its name: its address is another in every cluster, and in each that recreates it.
     """
-    later = {"assertion": backend.assertion, "mcp": backend.mcp}
+    later = {
+        "assertion": backend.assertion,
+        "mcp": backend.mcp,
+        "parameters": backend.parameters,
+        "body": backend.body,
+    }
     absent = {name for name, value in later.items() if value is None}
     return backend.model_dump(mode="json", exclude={"cluster_ip", *absent})
 
@@ -136,7 +142,17 @@ def _backend(
         timeout=durations.seconds(http.timeout),
         auth=_auth(backend.auth, namespace),
         assertion=backend.assertion,
+        parameters=_parameters(http),
+        body=http.body,
     )
+
+
+def _parameters(http: HttpBackend) -> tuple[PublishedParameter, ...] | None:
+    """In the order of their arguments: the API server merges the list by them, and any order means the same."""
+    if http.parameters is None:
+        return None
+    inorder = sorted(http.parameters, key=lambda p: p.argument)
+    return tuple(PublishedParameter(argument=p.argument, place=p.place, name=p.sent_as) for p in inorder)
 
 
 def server_backend(server: ToolServer, cluster_ip: str | None) -> PublishedBackend:

@@ -20,6 +20,7 @@ from toolcrib.errors import SchemaUnsafe
 from toolcrib.resources import mistakes
 from toolcrib.resources.backends import PLACEHOLDER
 from toolcrib.resources.conditions import ConditionReason
+from toolcrib.resources.placing import ParameterPlace
 from toolcrib.resources.tool_policies import FEW_WORDS
 from toolcrib.resources.tools import Tool, ToolState
 from toolcrib.schemas import safety as schema_safety
@@ -237,8 +238,9 @@ def _undeclared(tool: Tool) -> Iterator[Weakness]:
     if http is None:
         return
     field, address = ("path", http.path or "") if http.url is None else ("url", http.url)
+    called = {p.sent_as: p.argument for p in http.parameters or () if p.place is ParameterPlace.PATH}
     places = dict.fromkeys(re.findall(PLACEHOLDER, address.partition("?")[0]))
-    if missing := [name for name in places if name not in properties]:
+    if missing := [name for place in places if (name := called.get(place, place)) not in properties]:
         message = f"{_listed(missing, properties)}: in the path, but not in inputSchema.properties"
         yield _weakness(ConditionReason.PATH_ARGUMENT_UNDECLARED, f"spec.backend.http.{field}", message)
 

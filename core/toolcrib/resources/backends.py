@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import ClassVar, Protocol
+from typing import Annotated, ClassVar, Protocol
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from toolcrib import names
 from toolcrib.resources import durations
 from toolcrib.resources.meta import DnsLabel, DnsSubdomain, Model, Rule, Whole
+from toolcrib.resources.placing import (
+    ASSERTION_HEADER,
+    HEADER,
+    PLACEHOLDER,
+    BodyKind,
+    HttpParameter,
+    ParameterPlace,
+    lower_ascii,
+    one_place_each,
+    parameter_rules,
+)
+
+__all__ = ["ASSERTION_HEADER", "HEADER", "PLACEHOLDER"]
 
 URL = r"^https?://([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?(/[!-~]*)?$"
 PATH = r"^/[!-~]*$"
-PLACEHOLDER = r"\{([^{}/]+)\}"
-"""Where an argument stands in the path of a backend's address; the group is its name."""
 SECRET_KEY = r"^[-._a-zA-Z0-9]{1,253}$"
-HEADER = r"^[A-Za-z0-9-]{1,64}$"
 MCP_NAME = r"^[^\x00-\x1f\x7f]{1,128}$"
 """A tool's name at its server: servers use more than the characters that MCP recommends."""
 MAX_TIMEOUT = 300.0
-ASSERTION_HEADER = "toolcrib-assertion"
-"""The header of the call assertion, as headers are compared: in lower case."""
 
 
 class AuthType(StrEnum):
@@ -129,8 +137,40 @@ class HttpBackend(Model):
         description="Deadline of one call, at most 5m.",
     )
 
-    rules: ClassVar[tuple[Rule, ...]] = address_rules(
-        "?#", "path must not have a query, a fragment or a .. segment"
+    parameters: (
+        Annotated[
+            tuple[HttpParameter, ...],
+            Field(
+                min_length=1,
+                max_length=64,
+                strict=False,
+                json_schema_extra={
+                    "x-kubernetes-list-type": "map",
+                    "x-kubernetes-list-map-keys": ["argument"],
+                },
+            ),
+            AfterValidator(one_place_each),
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="Where single arguments go. All others go in the body; with body none, in the query.",
+    )
+    body: BodyKind | None = Field(
+        default=None,
+        strict=False,
+        description="How arguments that no parameter places are sent: json; form (lists repeat the name); deepForm (lists and"
+        " objects with brackets, a[0], a[b]); none: in the query. Default: none for GET and DELETE, else json.",
+    )
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        *address_rules("?#", "path must not have a query, a fragment or a .. segment"),
+        *parameter_rules(),
+        Rule(
+            "!has(self.body) || self.body == 'none' || self.method != 'GET'",
+            "a GET request has no body: set body to none, or choose another method",
+            lambda h: h.body in (None, BodyKind.NONE) or h.method is not Method.GET,
+        ),
     )
 
 
@@ -225,4 +265,19 @@ class Backend(Model):
             "assertion needs backend http; for mcp, set assertion in the ToolServer",
             lambda b: b.assertion is None or b.http is not None,
         ),
+        Rule(
+            "!has(self.auth) || !has(self.auth.header) || !has(self.http) || !has(self.http.parameters)"
+            " || !self.http.parameters.exists(p, p.__in__ == 'header'"
+            " && (has(p.name) ? p.name : p.argument).lowerAscii() == self.auth.header.lowerAscii())",
+            "auth.header holds the credential; no argument can fill it",
+            lambda b: b.auth is None or b.auth.header is None or not _fills(b.http, b.auth.header),
+        ),
+    )
+
+
+def _fills(http: HttpBackend | None, header: str) -> bool:
+    """Whether an argument fills this header."""
+    given = () if http is None else http.parameters or ()
+    return any(
+        p.place is ParameterPlace.HEADER and lower_ascii(p.sent_as) == lower_ascii(header) for p in given
     )

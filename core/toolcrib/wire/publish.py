@@ -15,6 +15,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from toolcrib.digest import approval_digest
 from toolcrib.resources.backends import AuthType, McpTransport, Method
 from toolcrib.resources.bindings import SubjectKind
+from toolcrib.resources.placing import BodyKind, ParameterPlace
 from toolcrib.resources.tools import ScopeMatch, ToolState
 from toolcrib.wire.condensed import expanded
 
@@ -67,6 +68,14 @@ class PublishedMcp(Wire):
     transport: McpTransport = McpTransport.STREAMABLE_HTTP
 
 
+class PublishedParameter(Wire):
+    """An argument and the part of the request that it fills."""
+
+    argument: str
+    place: ParameterPlace
+    name: str = Field(description="of the placeholder, query parameter or header")
+
+
 class PublishedBackend(Wire):
     """Where a call goes: a Service `namespace/name:port` with a path, or a full URL.
 
@@ -84,6 +93,8 @@ class PublishedBackend(Wire):
     auth: PublishedAuth | None = None
     assertion: bool | None = None
     mcp: PublishedMcp | None = None
+    parameters: tuple[PublishedParameter, ...] | None = None
+    body: BodyKind | None = None
 
     @property
     def asserted(self) -> bool:

@@ -100,11 +100,58 @@ def test_calls_of_services_carry_an_assertion_and_others_where_asked(
         {"backend": {"http": {"url": "https://a.example"}}},
         {"backend": {"http": HTTP, "assertion": True}},
         {"backend": {"http": HTTP, "assertion": False}},
+        {"backend": {"http": {**HTTP, "parameters": [{"argument": "a", "in": "query"}]}}},
+        {"backend": {"http": {**HTTP, "body": "json"}}},
+        {"backend": {"http": {**HTTP, "body": "none"}}},
     ],
 )
 def test_what_a_call_depends_on_changes_the_route_digest_alone(change: dict[str, Any]) -> None:
     assert tool(**change).digest == tool().digest
     assert tool(**change).route_digest != tool().route_digest
+
+
+@pytest.mark.parametrize(
+    ("http", "extra", "known"),
+    [
+        (
+            {"service": {"name": "tools", "port": 8080}, "path": "/read/{id}", "timeout": "1500ms"},
+            {},
+            "sha256:9aab30eafec29e692e4d99db62f66785f01195be5b0fc71ba2c4ce5afb2f04ea",
+        ),
+        (
+            {"url": "https://a.example/x?v=1", "method": "GET"},
+            {"auth": {"type": "Header", "header": "X-Key", "secretKeyRef": {"name": "s", "key": "k"}}},
+            "sha256:baf489fc70c1784cfec2feb6ec8b6cbf193543a668d6391379a958a8cb314aad",
+        ),
+    ],
+)
+def test_a_tool_that_places_no_argument_keeps_its_digests_and_so_its_approval(
+    http: dict[str, Any], extra: dict[str, Any], known: str
+) -> None:
+    assert tool(backend={"http": http, **extra}).approval_digest == known
+
+
+def test_the_order_of_parameters_means_nothing() -> None:
+    listed = [{"argument": "a", "in": "query"}, {"argument": "b", "in": "header", "name": "X-B"}]
+
+    there, back = (tool(backend={"http": {**HTTP, "parameters": ps}}) for ps in (listed, listed[::-1]))
+
+    assert there.backend is not None
+    assert [(p.argument, p.place, p.name) for p in there.backend.parameters or ()] == [
+        ("a", "query", "a"),
+        ("b", "header", "X-B"),
+    ]
+    assert there.route_digest == back.route_digest
+
+
+@pytest.mark.parametrize("field", ["name", "in"])
+def test_where_an_argument_goes_is_in_the_route_digest(field: str) -> None:
+    one = {"argument": "a", "in": "query", "name": "b"}
+    other = {**one, field: "header" if field == "in" else "c"}
+
+    first, second = (tool(backend={"http": {**HTTP, "parameters": [p]}}) for p in (one, other))
+
+    assert first.route_digest != second.route_digest
 
 
 def test_what_a_model_reads_changes_the_digest_alone() -> None:

@@ -12,9 +12,9 @@ from toolcrib.resources.conditions import MEANINGS, ConditionReason
 GOOD = "Look up who guards which corridor"
 
 
-def at(path: str) -> dict[str, Any]:
+def at(path: str, **fields: Any) -> dict[str, Any]:
     """A backend with this path."""
-    return {"http": {"service": {"name": "guards", "port": 80}, "path": path}}
+    return {"http": {"service": {"name": "guards", "port": 80}, "path": path, **fields}}
 
 
 def tool(name: str = "guard_schedule", namespace: str = "heist", **spec: Any) -> Tool:
@@ -72,6 +72,9 @@ def found(*tools: Tool) -> list[set[str]]:
         ({"inputSchema": {"required": ["a"], "additionalProperties": True}}, {"RequiredUndeclared"}),
         ({"backend": at(path="/guards/{who}")}, {"PathArgumentUndeclared"}),
         ({"backend": at(path="/guards/{who}"), "inputSchema": {"properties": {"who": {"description": "which"}}}}, set()),
+        ({"backend": at(path="/guards/{id}", parameters=[{"argument": "who", "in": "path", "name": "id"}])}, {"PathArgumentUndeclared"}),
+        ({"backend": at(path="/guards/{id}", parameters=[{"argument": "who", "in": "path", "name": "id"}]),
+          "inputSchema": {"properties": {"who": {"description": "which"}}}}, set()),
         ({"backend": {"http": {"url": "https://api.example.com/guards/{who}"}}}, {"PathArgumentUndeclared"}),
         ({"backend": {"http": {"url": "https://api.example.com/guards/{who}"}},
           "inputSchema": {"$ref": "#/$defs/a", "$defs": {"a": {"properties": {"who": {}}}}}}, set()),

@@ -14,7 +14,7 @@ from toolcrib.resources.backends import ASSERTION_HEADER, Method
 from toolcrib.version import __version__
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.calls.arguments import CheckedArguments
-from toolcrib_registry.calls.backends.http.request import fill
+from toolcrib_registry.calls.backends.http.placed import Filled, filled
 from toolcrib_registry.calls.backends.http.response import judged
 from toolcrib_registry.calls.backends.port import NO_EXCHANGE, Exchange, ToolAnswer
 from toolcrib_registry.calls.backends.remedies import CLUSTER, Remedies
@@ -94,9 +94,10 @@ class HttpBackend:
         if backend is None or (backend.url is None and backend.service_name is None):
             raise NoBackend("the tool has no backend to call")
         to = place(backend, tool.namespace, self._policy.current, self._remedies)
-        path, sent = fill(to.path, backend.method, arguments, limit=self._limits.url_bytes)
+        made = filled(backend, to.path, arguments, limit=self._limits.url_bytes)
+        path, sent = made.path, made.body
         again = repeatable(tool)
-        headers = _headers(sent, request_id)
+        headers = _headers(made, request_id)
         if exchange.meta:
             headers |= _trace(exchange.meta)
         if again and backend.method in (Method.POST, Method.PATCH):
@@ -104,7 +105,9 @@ class HttpBackend:
             # might answer what it answered the other
             headers["idempotency-key"] = secrets.token_hex(16)
         credential = authentication(backend.auth, self._credentials, to)
-        headers |= credential.headers
+        if not made.headers.keys().isdisjoint({**headers, **credential.headers}):
+            raise NoBackend("the tool's parameters name a header that the registry sends")
+        headers |= {**made.headers, **credential.headers}
         timeout = min(backend.timeout, self._limits.timeout)
         signer, signatures = self._assertions if backend.asserted else None, list[str]()
 
@@ -145,13 +148,13 @@ class HttpBackend:
         return await judged_in_turn(judge, len(response.body), caller, self._large)
 
 
-def _headers(body: bytes | None, request_id: str) -> dict[str, str]:
+def _headers(made: Filled, request_id: str) -> dict[str, str]:
     headers = {
         "accept": "application/json, text/plain;q=0.9, */*;q=0.1",
         "user-agent": f"toolcrib/{__version__}",
     }
-    if body is not None:
-        headers["content-type"] = "application/json"
+    if made.body is not None:
+        headers["content-type"] = made.content_type
     if _REQUEST_ID.fullmatch(request_id):
         headers["x-request-id"] = request_id
     return headers

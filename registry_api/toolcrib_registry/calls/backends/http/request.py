@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote_plus
@@ -32,26 +32,39 @@ def fill(path: str, method: Method, checked: CheckedArguments, *, limit: int) ->
             the author of the tool has fixed.
     """
     if method not in _IN_QUERY and (fixed := _without_places(path)) is not None:
-        return _bounded(fixed, limit), checked.body
+        return bounded(fixed, limit), checked.body
     arguments = checked.value
     route, mark, query = path.partition("?")
     used: set[str] = set()
-    segments = [_segment(segment, arguments, used) for segment in route.split("/")]
+    segments = [segment(part, arguments, used) for part in route.split("/")]
     filled = "/".join(segments)
     left = {k: v for k, v in arguments.items() if k not in used}
     if method in _IN_QUERY:
-        set_by_author = {
-            _parameter(unquote_plus(part.partition("=")[0])) for part in _SEPARATORS.split(query) if part
-        }
+        set_by_author = fixed_in(query)
         for name in left:
-            if _parameter(name) in set_by_author:
-                raise _wrong(name, "the tool sets this query parameter; omit the argument")
-        pairs = "&".join(f"{quote(k, safe='')}={quote(v, safe='')}" for k, v in _pairs(left))
-        query = f"{query}&{pairs}" if query and pairs else query or pairs
+            if parameter(name) in set_by_author:
+                raise wrong(name, "the tool sets this query parameter; omit the argument")
+        query = extended(query, _pairs(left))
         body = None
     else:
         body = serialised(left) if used else checked.body
-    return _bounded(f"{filled}?{query}" if query or mark else filled, limit), body
+    return bounded(f"{filled}?{query}" if query or mark else filled, limit), body
+
+
+def fixed_in(query: str) -> set[str]:
+    """The parameters that a tool's author has set, as `parameter` tells them apart."""
+    return {parameter(unquote_plus(part.partition("=")[0])) for part in _SEPARATORS.split(query) if part}
+
+
+def encoded(pairs: Iterable[tuple[str, str]]) -> str:
+    """Names and values, percent-encoded, as a query or as a form."""
+    return "&".join(f"{quote(k, safe='')}={quote(v, safe='')}" for k, v in pairs)
+
+
+def extended(query: str, pairs: Iterable[tuple[str, str]]) -> str:
+    """The query with more parameters."""
+    more = encoded(pairs)
+    return f"{query}&{more}" if query and more else query or more
 
 
 @lru_cache(maxsize=4_096)
@@ -60,24 +73,33 @@ def _without_places(path: str) -> str | None:
     route, mark, query = path.partition("?")
     if _PLACE.search(route):
         return None
-    return "/".join(_segment(segment, {}, set()) for segment in route.split("/")) + mark + query
+    return "/".join(segment(part, {}, set()) for part in route.split("/")) + mark + query
 
 
-def _bounded(whole: str, limit: int) -> str:
+def bounded(whole: str, limit: int) -> str:
+    """Path and query, within `limit` bytes. Raises InvalidArguments."""
     if len(whole) > limit:
         raise InvalidArguments(f"path and query are longer than {limit} bytes")
     return whole
 
 
-def _parameter(name: str) -> str:
+def parameter(name: str) -> str:
     """A parameter's name as servers tell names apart: some ignore case, and PHP reads `a.b`, `a b` and `a_b[x]` as `a_b`."""
     return re.sub(r"[ .]", "_", name.strip().partition("\0")[0].partition("[")[0]).casefold()
 
 
-def _segment(template: str, arguments: dict[str, Any], used: set[str]) -> str:
+def segment(
+    template: str, arguments: dict[str, Any], used: set[str], called: Mapping[str, str] | None = None
+) -> str:
     """One path segment. What it says after decoding must still be one segment, and not `.` or `..`.
 
     A `/` or `\\` in a value is refused although it would be encoded: many servers decode before they route.
+
+    Args:
+        template: the segment, with placeholders.
+        arguments: values, by placeholder.
+        used: placeholders found are added to it.
+        called: the argument of a placeholder that has another name.
     """
     names = _PLACE.findall(template)
     if not names:
@@ -85,11 +107,12 @@ def _segment(template: str, arguments: dict[str, Any], used: set[str]) -> str:
     decoded, encoded, rest = "", "", 0
     for found in _PLACE.finditer(template):
         name = found.group(1)
+        said = (called or {}).get(name, name)
         if name not in arguments:
-            raise _wrong(name, "required: the path contains it")
-        value = _scalar(name, arguments[name])
+            raise wrong(said, "required: the path contains it")
+        value = scalar(said, arguments[name])
         if any(c in "/\\" or ord(c) < 0x20 or ord(c) == 0x7F for c in value):
-            raise _wrong(name, "must be one path segment, without slashes and control characters")
+            raise wrong(said, "must be one path segment, without slashes and control characters")
         literal = template[rest : found.start()]
         decoded += literal + value
         encoded += quote(literal, safe="%:@!$&'()*+,;=~-._") + quote(value, safe="")
@@ -98,7 +121,9 @@ def _segment(template: str, arguments: dict[str, Any], used: set[str]) -> str:
     decoded += template[rest:]
     encoded += quote(template[rest:], safe="%:@!$&'()*+,;=~-._")
     if decoded.strip() in ("", ".", ".."):
-        raise _wrong(names[0], "must not be empty, . or ..: it is a path segment")
+        raise wrong(
+            (called or {}).get(names[0], names[0]), "must not be empty, . or ..: it is a path segment"
+        )
     return encoded
 
 
@@ -107,19 +132,21 @@ def _pairs(arguments: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if value is None:
             continue
         for item in value if isinstance(value, list) else [value]:
-            yield name, _scalar(name, item)
+            yield name, scalar(name, item)
 
 
-def _scalar(name: str, value: Any) -> str:
+def scalar(name: str, value: Any) -> str:
+    """A value as text. Raises InvalidArguments for what has no such form."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
         return serialised({"": value})[4:-1].decode()
     if isinstance(value, str):
         return value
-    raise _wrong(name, "must be text, a number, a boolean or a list of them: it is sent in the path or query")
+    raise wrong(name, "must be text, a number, a boolean or a list of them: it is sent in the path or query")
 
 
-def _wrong(name: str, message: str) -> InvalidArguments:
+def wrong(name: str, message: str) -> InvalidArguments:
+    """The refusal of one argument."""
     pointer = "/" + name.replace("~", "~0").replace("/", "~1")
     return InvalidArguments(message, [{"pointer": pointer, "message": message}])
