@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 import manifests
+import placed_arguments
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
 from toolcrib import publishing
@@ -65,19 +66,15 @@ def http(**fields: Any) -> Manifest:
     return tool(backend={"http": {k: v for k, v in {**base, **fields}.items() if v is not DROP}})
 
 
+def over(backend: Manifest) -> Manifest:
+    return tool(backend=backend)
+
+
 def auth(**fields: Any) -> Manifest:
     base = {"type": "Bearer", "secretKeyRef": {"name": "token", "key": "value"}}
     made = http()
     made["spec"]["backend"]["auth"] = {k: v for k, v in {**base, **fields}.items() if v is not DROP}
     return made
-
-
-def placed(*parameters: Manifest, **fields: Any) -> Manifest:
-    return http(**{"path": "/x/{id}", "parameters": list(parameters), **fields})
-
-
-def header(name: str) -> Manifest:
-    return placed({"argument": "a", "in": "header", "name": name})
 
 
 def subject(**fields: Any) -> Manifest:
@@ -122,13 +119,7 @@ GOOD: list[Manifest] = [
     tool(state="Disabled"), tool(state="Deprecated"), tool(state="Deprecated", replacedBy="b", message="old"),
     tool(state="Disabled", message="broken"), http(), http(path="/"), http(path="/{a}/b..c/%2e"), http(path="/a//b/."),
     http(timeout="5m"), http(timeout="300s"), http(timeout="300000ms"), http(timeout="1ms"), http(timeout=None),
-    placed({"argument": "id", "in": "path"}, {"argument": "q", "in": "query"}, {"argument": "X-Trace", "in": "header"}),
-    placed({"argument": "an id", "in": "path", "name": "id"}, {"argument": "id", "in": "query", "name": "ID"}),
-    placed({"argument": "id", "in": "path"}, service=DROP, path=DROP, url="https://a.example/{id}?b=c"),
-    placed({"argument": "ä", "in": "query"}, {"argument": "Ä", "in": "query"}), header("x" * 64), header("X-Forwarded"),
-    *(placed({"argument": f"a{i}", "in": "query"}) for i in range(2)), http(parameters=None, body=None),
-    placed(*({"argument": f"{i}" * 64, "in": "query", "name": f"n{i}" + "x" * 120} for i in range(64))),
-    *(http(body=b) for b in ("json", "form", "deepForm", "none")), http(method="DELETE", body="json"), http(method="GET", body="none"),
+    *map(over, placed_arguments.GOOD),
     http(method="DELETE"), http(method=None), http(service={"name": "a", "port": 65535}),
     http(service={"name": "a", "port": 80.0}),
     url("https://api.example"), url("http://api.example:8080/a?b=c#d"), url("https://[2001:db8::1]:443/"),
@@ -224,19 +215,7 @@ BAD: list[Manifest] = [
     tool(backend={"auth": {"type": "Bearer", "secretKeyRef": {"name": "a", "key": "b"}}}), tool(backend={"http": {}}),
     tool(backend={"http": None}), tool(backend={"none": {"a": 1}}), tool(backend={"none": {}, "http": {}}),
     tool(backend={"none": True}), tool(backend={"none": {}, "auth": {"type": "Bearer"}}), tool(backend={"mcp": {}}), tool(backend={"http": []}),
-    placed(), placed({"argument": "a", "in": "cookie"}), placed({"argument": "a"}), placed({"in": "query"}), http(body="xml"),
-    placed({"argument": "a", "in": "path"}), placed({"argument": "id}", "in": "path"}), placed({"argument": "id", "in": "path"}, path=DROP),
-    placed({"argument": "a", "in": "path", "name": "b"}, service=DROP, path=DROP, url="https://a.example/?c={b}"),
-    placed({"argument": "a}/{b", "in": "path"}, path="/{a}/{b}"), placed({"argument": "a b", "in": "header"}),
-    placed({"argument": "id", "in": "query"}, {"argument": "id", "in": "header"}), header("a_b"), header("x" * 65), header(""),
-    placed({"argument": "a", "in": "header", "name": "X-A"}, {"argument": "b", "in": "header", "name": "x-a"}),
-    placed({"argument": "a", "in": "query", "name": "c"}, {"argument": "b", "in": "query", "name": "C"}),
-    placed(*({"argument": f"a{i}", "in": "query"} for i in range(65))), placed({"argument": "a\n", "in": "query"}),
-    *map(header, ("Host", "content-length", "Transfer-Encoding", "Connection", "AUTHORIZATION", "Cookie", "Proxy-Anything", "Content-Type",
-                  "Toolcrib-Assertion", "toolcrib-x", "X-Request-Id", "Idempotency-Key", "traceparent", "User-Agent", "Accept", "Upgrade")),
-    *(http(method="GET", body=b) for b in ("json", "form", "deepForm")),
-    tool(backend={**placed({"argument": "a", "in": "header", "name": "x-key"})["spec"]["backend"],
-                  "auth": {"type": "Header", "header": "X-Key", "secretKeyRef": {"name": "n", "key": "k"}}}),
+    *map(over, placed_arguments.BAD),
     http(url="https://a.example"), http(service=DROP), http(service=DROP, url="https://a", path="/x"), http(path=""),
     http(path="x"), http(path="/a b"), http(path="/ä"), http(path="/a/../b"), http(path="/a/.."), http(path="/.."),
     http(path="/a?b=c"), http(path="/a#b"), http(path="/" + "x" * 1024), http(path="/a\n"), 

@@ -13,7 +13,15 @@ SNAPSHOT_CHUNKS = "snapshot_chunks"
 MCP_BACKENDS = "mcp_backends"
 SERVER_IMPORTS = "server_imports"
 QUARANTINE = "quarantine"
-FEATURES: tuple[str, ...] = (DENY_SCOPES, SNAPSHOT_CHUNKS, MCP_BACKENDS, QUARANTINE, SERVER_IMPORTS)
+PLACED_ARGUMENTS = "placed_arguments"
+FEATURES: tuple[str, ...] = (
+    DENY_SCOPES,
+    SNAPSHOT_CHUNKS,
+    MCP_BACKENDS,
+    QUARANTINE,
+    SERVER_IMPORTS,
+    PLACED_ARGUMENTS,
+)
 """What this version knows beyond the first one: a replica names its own, so that a rollout never fails open."""
 
 
@@ -22,7 +30,8 @@ def enforceable(step: Publish, features: Collection[str]) -> Publish:
 
     A replica that does not know `deny_scopes` would ignore it, as it ignores every unknown field. Until it is replaced,
     it denies the subjects of such a binding every tool within the binding's reach. One that does not know MCP backends
-    would send them plain HTTP: it gets no backend of such tools. To one that knows no quarantine, a quarantined tool is
+    would send them plain HTTP: it gets no backend of such tools, nor of those whose author placed arguments, if it does not
+    know that: it would send an argument elsewhere. To one that knows no quarantine, a quarantined tool is
     a disabled one.
     """
     update: dict[str, Any] = {}
@@ -44,7 +53,11 @@ def enforceable_binding(binding: PublishedBinding, features: Collection[str]) ->
 def enforceable_tool(tool: PublishedTool, features: Collection[str]) -> PublishedTool:
     """The tool as a replica with these `features` can enforce it (see `enforceable`); itself, if that is so as it is."""
     update: dict[str, Any] = {}
-    if MCP_BACKENDS not in features and tool.backend is not None and tool.backend.mcp is not None:
+    backend = tool.backend
+    if backend is not None and (
+        (MCP_BACKENDS not in features and backend.mcp is not None)
+        or (PLACED_ARGUMENTS not in features and (backend.parameters, backend.body) != (None, None))
+    ):
         update["backend"] = None
     if tool.quarantined and QUARANTINE not in features:
         update["state"] = ToolState.DISABLED

@@ -70,6 +70,7 @@ def test_a_publish_that_does_not_continue_is_answered_with_what_is_here() -> Non
         "mcp_backends",
         "quarantine",
         "server_imports",
+        "placed_arguments",
     ]
     assert (gap.status_code, gap.json()["code"]) == (409, "revision_mismatch")
     assert gap.json()["state"] == before == after

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from published import binding as published
 from published import bot
 from published import tool as published_tool
 from toolcrib.authorizer import Action, Policy, decide
+from toolcrib.resources.placing import BodyKind, ParameterPlace
 from toolcrib.resources.tools import ToolState
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.features import FEATURES, enforceable
@@ -22,6 +24,7 @@ from toolcrib.wire.publish import (
     PublishedBackend,
     PublishedBinding,
     PublishedMcp,
+    PublishedParameter,
     ReplicaState,
     Revision,
 )
@@ -181,6 +184,26 @@ async def test_an_older_replica_gets_no_backend_of_a_tool_that_it_would_call_ove
         old.restart()
         await until(lambda: "heist/echo" in old.snapshot.tools)
         assert old.snapshot.tools["heist/echo"].backend is None
+
+
+@pytest.mark.parametrize(
+    "placed",
+    [
+        {"body": BodyKind.FORM},
+        {"parameters": (PublishedParameter(argument="a", place=ParameterPlace.HEADER, name="X-A"),)},
+    ],
+)
+def test_an_older_replica_gets_no_backend_of_a_tool_whose_arguments_it_would_send_elsewhere(
+    placed: dict[str, Any],
+) -> None:
+    tools = [
+        published_tool("heist/a", backend=PublishedBackend(url="https://a.example", **fields))
+        for fields in (placed, {})
+    ]
+    step = Publish(to=Revision(epoch=1, seq=1), tools=tuple(tools))
+
+    assert [tool.backend for tool in enforceable(step, ()).tools] == [None, tools[1].backend]
+    assert enforceable(step, FEATURES) is step
 
 
 def test_to_an_older_replica_a_quarantined_tool_is_a_disabled_one() -> None:
