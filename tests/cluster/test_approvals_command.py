@@ -14,6 +14,7 @@ import yaml
 from chart import render
 from manifests import tool
 from operator_harness import HttpReplica, OperatorProcess, conditions
+from realparts import loaded
 from realparts.apiserver import ApiServer
 from realparts.processes import clean_environment, wait_until
 from realparts.required import require_real
@@ -99,7 +100,7 @@ class Stage:
             str(who or self.approver),
         ]
         env = clean_environment({"HOME": os.environ.get("HOME", "/")})
-        return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=120, check=False)
+        return loaded.run(argv, env=env, timeout=120)
 
     def approved(self, *arguments: str) -> None:
         done = self.asked("approve", KEY, *arguments)

@@ -11,6 +11,7 @@ import pytest
 
 from chart import render
 from manifests import binding, cluster_binding, tool
+from realparts import loaded
 from realparts.apiserver import ApiServer
 from realparts.processes import clean_environment, wait_until
 from realparts.required import require_real
@@ -71,7 +72,7 @@ class Stage:
         argv = [sys.executable, "-m", "toolcrib_cli", "doctor", "--kubeconfig", given, *more]
         # a registry that other commands go to chooses nothing here
         env = clean_environment({"HOME": os.environ.get("HOME", "/"), "TOOLCRIB_URL": "http://127.0.0.1:1"})
-        return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=120, check=False)
+        return loaded.run(argv, env=env, timeout=120)
 
     def items(self, kubeconfig: str | None = None) -> dict[str, tuple[str, str]]:
         facts = cluster.look(kubeconfig=kubeconfig or str(self.server.admin_kubeconfig))

@@ -85,7 +85,7 @@ def verdicts(cluster: Cluster) -> list[tuple[str, str, str]]:
 
 
 @pytest.fixture
-def cluster() -> Iterator[Cluster]:
+def cluster(fresh_programs: None) -> Iterator[Cluster]:
     require_real("kube-apiserver", "etcd", "kubectl")
     with Cluster(
         store="embedded", embedder="none", operator_flags=(*UNPROVEN, f"--quota-bytes={QUOTA}Mi")

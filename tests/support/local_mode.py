@@ -6,12 +6,14 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import httpx
 
+from realparts import loaded
 from realparts.processes import Child, wait_until
 
 HEIST = Path(__file__).parents[2] / "examples" / "heist"
@@ -43,7 +45,8 @@ class LocalMode:
         self.url = ""
 
     def _new(self) -> Child:
-        return Child("toolcrib up", self._argv, log=self.log, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+        environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        return Child("toolcrib up", self._argv, log=self.log, env=environ)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -75,15 +78,10 @@ class LocalMode:
         assert code is not None
         return code
 
-    def toolcrib(self, *arguments: str, **kwargs: Any) -> Any:
-        """Run another `toolcrib` command against it; a CompletedProcess."""
-        import subprocess
-
+    def toolcrib(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Another `toolcrib` command against it, to its end."""
         env = {**os.environ, "TOOLCRIB_DATA": str(self.data), "TOOLCRIB_URL": self.url}
-        argv = [sys.executable, "-m", "toolcrib_cli", *arguments]
-        return subprocess.run(
-            argv, env=env, capture_output=True, text=True, timeout=60, check=False, **kwargs
-        )
+        return loaded.run([sys.executable, "-m", "toolcrib_cli", *arguments], env=env, timeout=60)
 
     def token(self, name: str, *flags: str) -> str:
         """A token as `toolcrib token` prints it."""

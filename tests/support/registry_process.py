@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
 import registry_harness
+from realparts import loaded
 from registry_harness import OPERATOR, mint
 from toolcrib.wire.publish import Publish, PublishedBinding, PublishedTool, Revision
 
@@ -55,7 +56,7 @@ def configuration(folder: Path, **changes: Any) -> Path:
 class RegistryProcess:
     """A running `toolcrib-registry`. `lines` grows: one parsed log line each."""
 
-    child: subprocess.Popen[str]
+    child: subprocess.Popen[bytes] | loaded.Fork
     lines: list[dict[str, Any]] = field(default_factory=list)
     agents: int = 0
     metrics: int = 0
@@ -105,21 +106,27 @@ def process(
     """
     kept = {k: v for k, v in os.environ.items() if not k.startswith("TOOLCRIB_")}
     environ = kept | (environment or {})
-    child = subprocess.Popen(
-        [*within, *COMMAND, "--config", str(config)], stderr=subprocess.PIPE, text=True, env=environ
-    )
+    argv = [*within, *COMMAND, "--config", str(config)]
+    reading, writing = os.pipe()
+    try:
+        if loaded.takes(argv):
+            child: subprocess.Popen[bytes] | loaded.Fork = loaded.spawn(argv, stderr=writing, env=environ)
+        else:
+            child = subprocess.Popen(argv, stderr=writing, env=environ)
+    finally:
+        os.close(writing)
     running = RegistryProcess(child, scheme=scheme)
     listening = threading.Event()
 
     def read() -> None:
-        assert child.stderr is not None
-        for text in child.stderr:
-            line = json.loads(text)
-            running.lines.append(line)
-            words = str(line.get("message", "")).replace(",", "").split()
-            if words[:2] == ["agents", "on"]:
-                running.agents, running.metrics, running.admin = (int(w) for w in words if w.isdigit())
-                listening.set()
+        with open(reading, encoding="utf-8") as said:
+            for text in said:
+                line = json.loads(text)
+                running.lines.append(line)
+                words = str(line.get("message", "")).replace(",", "").split()
+                if words[:2] == ["agents", "on"]:
+                    running.agents, running.metrics, running.admin = (int(w) for w in words if w.isdigit())
+                    listening.set()
 
     thread = threading.Thread(target=read, daemon=True)
     thread.start()
@@ -135,5 +142,3 @@ def process(
                 child.kill()
                 child.wait()
         thread.join(timeout=30)
-        assert child.stderr is not None
-        child.stderr.close()

@@ -117,15 +117,14 @@ def steady(text: str, ports: Mapping[int, int], replaced: Mapping[str, str]) -> 
     return "\n".join(line.rstrip() for line in text.strip("\n").split("\n")).rstrip()
 
 
-def environment(data: Path, url: str) -> dict[str, str]:
-    """The environment of a reader's shell: the local mode's folder is the usual one, `toolcrib` is on the path."""
+def environment(data: Path, programs: Path) -> dict[str, str]:
+    """The environment of a reader's shell: the local mode's folder is the usual one, `programs` are on the path."""
     kept = {
         k: v for k, v in os.environ.items() if not k.startswith(("TOOLCRIB_", "XDG_")) and k != "KUBECONFIG"
     }
-    bin_ = str(Path(sys.executable).parent)
     return {
         **kept,
-        "PATH": f"{bin_}{os.pathsep}{kept['PATH']}",
+        "PATH": f"{programs}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}",
         "TOOLCRIB_DATA": str(data),
         "PYTHONUNBUFFERED": "1",
         "HOME": str(data.parent),

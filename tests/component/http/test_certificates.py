@@ -14,6 +14,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from realparts import loaded
 from realparts.processes import wait_until
 from registry_harness import binding, mint, tool
 from registry_process import COMMAND, RegistryProcess, configuration, process
@@ -45,7 +46,7 @@ def issued_by(port: int, name: str | None = None) -> str:
 
 def command_line(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "toolcrib_cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return loaded.run(command, timeout=60)
 
 
 def said(running: RegistryProcess, *words: str) -> bool:
@@ -143,7 +144,7 @@ def test_a_process_without_its_certificate_ends_with_a_clear_word(tmp_path: Path
     files = {"cert_file": str(tmp_path / "tls.crt"), "key_file": str(tmp_path / "tls.key")}
     path = configuration(tmp_path / "r", admin_tls=files)
 
-    done = subprocess.run([*COMMAND, "--config", str(path)], capture_output=True, text=True, timeout=60)
+    done = loaded.run([*COMMAND, "--config", str(path)], timeout=60)
 
     assert done.returncode == 1
     assert f"certificate {tmp_path}/tls.crt or key" in done.stderr

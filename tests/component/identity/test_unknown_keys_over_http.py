@@ -19,7 +19,7 @@ from token_kinds import part
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.wire.publish import PublishedSubject
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long]
+pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.usefixtures("fresh_programs")]
 ISSUER = "https://idp.example"
 ATTACKS, AT_ONCE = 10_000, 50
 

@@ -15,6 +15,7 @@ import pytest
 
 import shell_examples
 from local_mode import HEIST, LocalMode
+from realparts import loaded
 from realparts.processes import free_ports
 from toolcrib_cli import examples
 from toolcrib_cli.examples import Example
@@ -46,7 +47,10 @@ class Shell:
     def __init__(self, folder: Path, local: LocalMode) -> None:
         self.folder = folder
         self.local = local
-        self.env = shell_examples.environment(local.data, local.url)
+        (programs := folder.parent / "bin").mkdir()
+        loaded.write_command(programs)
+        self.programs = programs
+        self.env = shell_examples.environment(local.data, programs)
         port = int(local.url.rpartition(":")[2])
         tools = re.search(r"example tools\t\w+\thttp://127\.0\.0\.1:(\d+)", local.output)
         assert tools is not None
@@ -56,14 +60,13 @@ class Shell:
     def run(self, example: Example) -> str:
         text, code = shell_examples.run(example, self.folder, self.env, self.ports)
         assert code == example.exit, text
-        programs = Path(sys.executable).parent
         replaced = {
             str(self.local.data): "~/.local/share/toolcrib",
             f"{self.folder}/": "",
             "data in other": "data in ~/.local/share/toolcrib",
             "other/search-index": "~/.local/share/toolcrib/search-index",
             f"{ROOT}/": "",
-            str(programs / "toolcrib"): "~/.local/bin/toolcrib",
+            str(self.programs): ".venv/bin",
             str(self.folder.parent): "~",
         }
         return shell_examples.steady(text, self.ports, replaced)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from local_mode import LocalMode
+from realparts import loaded
 from stub_server import Answer, answering
 
 TOOL = """\
@@ -132,7 +133,7 @@ def test_access_and_health_find_the_running_local_mode_by_its_data_folder(
         env = {k: v for k, v in os.environ.items() if not k.startswith("TOOLCRIB_")}
         env |= {"TOOLCRIB_DATA": str(local.data), "KUBECONFIG": str(tmp_path / "none")}
         argv = [sys.executable, "-m", "toolcrib_cli", *arguments]
-        return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=False)
+        return loaded.run(argv, env=env, timeout=60)
 
     who = run("access", "who-can", "notes", "-o", "json")
     assert json.loads(who.stdout)["tool_id"] == "team-a/notes", who.stderr

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 import held_loops
 from local_mode import LocalMode
@@ -21,6 +22,8 @@ from registry_harness import OPERATOR, binding, mint, tool
 from registry_process import RegistryProcess, configuration, process
 from toolcrib.process.garbage import FLOOR, GROWTH
 from toolcrib.wire.publish import Publish, Revision
+
+pytestmark = pytest.mark.usefixtures("fresh_programs")
 
 
 def number(text: str, name: str) -> float:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ import httpx
 import pytest
 
 from otlp_receiver import Collector, Received, collecting
+from realparts import loaded
 from registry_harness import backend, binding, mint, tool
 from registry_process import RegistryProcess, configuration, process
 from stub_server import Answer, Asked, answering
@@ -72,7 +72,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
             registry.publish(*tools, bindings=(binding("planner"),))
             told = Told(registry, collector, [], seen, token=mint(SUBJECT))
             (folder / "token").write_text(told.token)
-            done = subprocess.run(
+            done = loaded.run(
                 [
                     sys.executable, "-m", "toolcrib_runner.main", "--name", "planner", "--registry-url", registry.url,
                     "--token-file", str(folder / "token"), "--model-url", model,
@@ -80,7 +80,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
                     f'call calculator {{"note": "", "times": "{SECRET}"}}',
                 ],
                 env={**{k: v for k, v in os.environ.items() if not k.startswith("TOOLCRIB_")}, **otel},
-                capture_output=True, text=True, timeout=60, check=False,
+                timeout=60,
             )  # fmt: skip
             assert done.returncode == 0, done.stderr
             told.runner += [json.loads(line) for line in done.stderr.splitlines()]

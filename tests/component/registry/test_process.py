@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from realparts import loaded
 from realparts.required import required
 from registry_harness import binding, mint, tool
 from registry_process import COMMAND, configuration, process
@@ -20,6 +21,7 @@ from toolcrib_registry.calls.assertions.keys import make_private
 from toolcrib_registry.settings import from_env
 
 
+@pytest.mark.usefixtures("fresh_programs")
 def test_the_process_serves_both_ports_ends_streams_and_stops_on_sigterm(tmp_path: Path) -> None:
     token = mint("system:serviceaccount:team:bot")
     with process(configuration(tmp_path)) as running:
@@ -49,7 +51,7 @@ def test_the_process_serves_both_ports_ends_streams_and_stops_on_sigterm(tmp_pat
 def test_wrong_settings_are_named_all_at_once(tmp_path: Path) -> None:
     path = configuration(tmp_path, port=99_999, tsl={}, embedder={"kind": "magic"})
 
-    done = subprocess.run([*COMMAND, "--config", str(path)], capture_output=True, text=True, timeout=60)
+    done = loaded.run([*COMMAND, "--config", str(path)], timeout=60)
 
     assert done.returncode == 2
     for field in ("port", "tsl", "embedder.kind"):
@@ -60,7 +62,7 @@ def test_issuers_whose_tokens_alone_decide_are_refused_outside_the_local_mode(tm
     loose = {"issuer": "https://dev", "audience": ["x"], "scopes": "token"}
     path = configuration(tmp_path, issuers=[loose])
 
-    done = subprocess.run([*COMMAND, "--config", str(path)], capture_output=True, text=True, timeout=60)
+    done = loaded.run([*COMMAND, "--config", str(path)], timeout=60)
 
     assert done.returncode == 2
     assert "allow_dev_issuer" in done.stderr
@@ -80,7 +82,7 @@ def test_keys_over_plain_http_are_refused_outside_the_local_mode(
 ) -> None:
     path = configuration(tmp_path, issuers=[{"audience": ["x"], **place}])
 
-    done = subprocess.run([*COMMAND, "--config", str(path)], capture_output=True, text=True, timeout=60)
+    done = loaded.run([*COMMAND, "--config", str(path)], timeout=60)
 
     assert done.returncode == 2
     assert place["issuer"] in done.stderr
@@ -119,7 +121,7 @@ def test_a_registry_without_keys_for_assertions_signs_with_its_own_and_says_so(t
 
 def test_a_registry_does_not_start_with_keys_that_it_cannot_use(tmp_path: Path) -> None:
     path = configuration(tmp_path, assertion={"keys": str(tmp_path / "nowhere")})
-    done = subprocess.run([*COMMAND, "--config", str(path)], capture_output=True, text=True, timeout=60)
+    done = loaded.run([*COMMAND, "--config", str(path)], timeout=60)
 
     assert done.returncode != 0
     assert "signing.pem does not exist; create one with: openssl" in done.stdout + done.stderr

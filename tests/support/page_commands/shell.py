@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
-from page_commands import warm
 from page_commands.blocks import Block, Command, agrees, commands, marked
+from realparts import loaded
 from realparts.processes import Child
 
 ROOT = Path(__file__).parents[3]
@@ -24,10 +24,6 @@ QUICK = ("--port", "0", "--no-tour", "--embedder", "none")
 PATIENCE = 240.0
 IN_EFFECT = 10
 """Seconds until a changed file has to be in effect."""
-LOADED = (
-    "httpx", "toolcrib_cli.commands.agents_view", "toolcrib_cli.client", "toolcrib_cli.manifests", "toolcrib_cli.prediction",
-    "toolcrib_cli.output", "toolcrib.view",
-)  # fmt: skip
 
 
 class Reader:
@@ -41,9 +37,6 @@ class Reader:
         self._checkout = folder / "toolcrib"
         self._running: dict[str, tuple[Path, str, Child]] = {}
         self._bin = folder / "bin"
-        self._socket = folder / "s"
-        argv = [sys.executable, warm.__file__, str(self._socket), str(self._bin / "toolcrib"), *LOADED]
-        self._warm = Child("toolcrib, loaded", argv, log=folder / "warm.log")
 
     def __enter__(self) -> Self:
         self._checkout.mkdir(parents=True)
@@ -57,14 +50,12 @@ class Reader:
         # not a link: Python looks for its environment beside the path it was started by
         (self._bin / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', encoding="utf-8")
         (self._bin / "python").chmod(0o755)
-        warm.write_command(self._bin, self._socket, "toolcrib")
-        self._warm.start().wait_ready(self._socket.exists, timeout=PATIENCE)
+        loaded.write_command(self._bin)
         return self
 
     def __exit__(self, *error: object) -> None:
         for _, _, child in self._running.values():
             child.stop()
-        self._warm.stop()
 
     def read(self, page: str) -> list[str]:
         """Run a page's marked blocks; a line for each surprise, with the page's line number."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 # Runs in the child before the program: asks the kernel for SIGKILL at our death (PR_SET_PDEATHSIG = 1),
 # unless we are dead already, and gives signals their defaults back: Python ignores SIGPIPE, and whoever started us
@@ -60,7 +60,26 @@ def spawn(argv: Sequence[str], **popen: Any) -> subprocess.Popen[bytes]:
     return _SPAWNER.submit(start).result()
 
 
-def end(process: subprocess.Popen[bytes], grace: float = 5.0) -> int:
+class Process(Protocol):
+    """What is used here of `subprocess.Popen`."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """The exit status, if it has ended."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit status, once it has ended. Raises subprocess.TimeoutExpired."""
+
+    def send_signal(self, number: int, /) -> None:
+        """Nothing happens if it has ended."""
+
+
+launcher: Callable[..., Process] = spawn
+"""How `Child` starts programs: `spawn`, or what the test suite puts here (`loaded.switch_on`)."""
+
+
+def end(process: Process, grace: float = 5.0) -> int:
     """SIGTERM, `grace` seconds, then SIGKILL, to the process and what it started; return its exit status."""
     if process.poll() is None and grace > 0:
         _signal(process, signal.SIGTERM)
@@ -74,7 +93,7 @@ def end(process: subprocess.Popen[bytes], grace: float = 5.0) -> int:
     return process.wait()
 
 
-def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+def _signal(process: Process, number: signal.Signals) -> None:
     if process.poll() is not None:
         return
     try:
@@ -189,7 +208,7 @@ class Child:
         self.log = log
         self.env = None if env is None else dict(env)
         self.cwd = cwd
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
 
     def __enter__(self) -> Self:
         return self.start()
@@ -221,7 +240,7 @@ class Child:
         if self.running:
             raise RuntimeError(f"{self.name} is running already")
         with self.log.open("ab") as log:
-            self._process = spawn(
+            self._process = launcher(
                 self.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.env, cwd=self.cwd
             )
         return self
@@ -238,7 +257,14 @@ class Child:
         """SIGSTOP: the process holds its ports and connections and answers nothing, once this has returned."""
         os.kill(self.pid, signal.SIGSTOP)
         # a thread of it has to take the signal: until then the others go on
-        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        try:
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        except ChildProcessError:  # a fork is its server's child
+            wait_until(
+                lambda: all(
+                    " T " in task.read_text() for task in Path(f"/proc/{self.pid}/task").glob("*/stat")
+                )
+            )
 
     def resume(self) -> None:
         """SIGCONT, after `pause`."""
