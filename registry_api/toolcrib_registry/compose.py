@@ -7,7 +7,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -174,6 +174,7 @@ async def build(
     registrar: Registrar | None = None,
     oauth: ClientTokens | None = None,
     remedies: Remedies = CLUSTER,
+    declared: Callable[[], Collection[str]] | None = None,
     metrics_registry: CollectorRegistry | None = None,
 ) -> Registry:
     """A registry of `settings`; what is passed takes the place of what would be made.
@@ -321,6 +322,7 @@ async def build(
             bounds=bounds,
         ),
         oauth=oauth,
+        declared=declared,
         resources=resources.make(
             settings.own_url,
             settings.issuers,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from toolcrib_registry.audit.log import DecisionLog
@@ -39,6 +39,7 @@ class Deps:
     `admin` verifies tokens of the admin listener; None: nobody is let in there. `registrar` None: registration is
     off. `outbox` is the registrar of a cluster: the operator empties it. `oauth` is the local issuer's token endpoint.
     `resources` are the paths that have tokens of their own, each with what verifies them in the place of `agents`.
+    `declared` tells the service accounts (`namespace/name`) that manifests declare where no operator says which exist.
     """
 
     settings: RegistrySettings
@@ -67,4 +68,5 @@ class Deps:
     outbox: OutboxQueue | None = None
     check_address: AddressCheck | None = None
     oauth: ClientTokens | None = None
+    declared: Callable[[], Collection[str]] | None = None
     resources: Mapping[str, ProtectedResource] = field(default_factory=dict)

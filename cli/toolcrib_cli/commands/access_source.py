@@ -109,7 +109,7 @@ def _local(
         else accounts.mint(folder, "access-review", scopes="registry:admin", ttl=300.0)
     )
     client = stack.enter_context(RegistryClient(url, token, timeout=60))
-    return sources.Asked(question, client, frozenset(state.get("declared", ())))
+    return sources.Asked(question, client)
 
 
 def completed_scopes(ctx: typer.Context, incomplete: str) -> list[str]:

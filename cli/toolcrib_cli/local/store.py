@@ -25,7 +25,6 @@ import secrets
 import stat
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,15 +108,9 @@ class Store:
             write_durably(file, secrets.token_hex(32) + "\n")
         return file
 
-    def write_state(self, url: str, accounts: list[str], declared: Sequence[str] = ()) -> None:
-        """Let other commands find this local mode; of the accounts that it knows, manifests declare some."""
-        own = {
-            "url": url,
-            "pid": os.getpid(),
-            "accounts": accounts,
-            "declared": list(declared),
-            "key": self.key,
-        }
+    def write_state(self, url: str, accounts: list[str]) -> None:
+        """Let other commands find this local mode, and which accounts it knows."""
+        own = {"url": url, "pid": os.getpid(), "accounts": accounts, "key": self.key}
         state = json.dumps(own | self.told)
         if state != self._state:  # an edit waits for the disk
             write_durably(self.path("local.json"), state)

@@ -152,11 +152,11 @@ async def _up(options: Options, store: Store) -> None:
 
         writer = MemoryWriter(world, wrote)
         loop, registry = await _compose(
-            settings, store, world, issuer, stack, stop.set, judging, writer, imported
+            settings, store, world, folders, issuer, stack, stop.set, judging, writer, imported
         )
         conditions.tell, conditions.imported = loop.told, imported.item_of
         store.told = told(options, store, settings, hosts.effective(folders.services))
-        store.write_state(f"http://127.0.0.1:{port}", folders.accounts, folders.declared)
+        store.write_state(f"http://127.0.0.1:{port}", folders.accounts)
         local = _Local(
             options,
             store,
@@ -314,13 +314,14 @@ class _Local:
         if (hosts.allow, hosts.backends) != (current.allow, current.backends):
             self.registry.egress.open(hosts.allow, hosts.backends)
         self.store.told = told(self.options, self.store, self.registry.deps.settings, hosts)
-        self.store.write_state(f"http://127.0.0.1:{self.port}", self.folders.accounts, self.folders.declared)
+        self.store.write_state(f"http://127.0.0.1:{self.port}", self.folders.accounts)
 
 
 async def _compose(
     settings: RegistrySettings,
     store: Store,
     world: World,
+    folders: Folders,
     issuer: LocalIssuer,
     stack: contextlib.AsyncExitStack,
     on_broken: Callable[[], None],
@@ -345,6 +346,7 @@ async def _compose(
         registrar=Registrations(store.path("registrations"), world, published),
         oauth=ClientTokens(issuer, granted),
         remedies=LocalRemedies(),
+        declared=lambda: folders.declared,
     )
     stack.push_async_callback(registry.aclose)
     await registry.start(on_broken)

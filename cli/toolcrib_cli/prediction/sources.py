@@ -232,15 +232,10 @@ class Here:
 
 @dataclass
 class Asked:
-    """Asked of a registry, as a holder of `registry:admin`.
-
-    Args:
-        declared: the ServiceAccounts of the manifests of a local mode, whose registry knows of none.
-    """
+    """Asked of a registry, as a holder of `registry:admin`."""
 
     question: AccessQuestion
     client: RegistryClient
-    declared: frozenset[str] = frozenset()
     not_used: tuple[NotUsed, ...] = field(default=(), init=False)
     doubted: tuple[str, ...] = field(default=(), init=False)
 
@@ -250,11 +245,11 @@ class Asked:
 
     def who_can(self, tool: str) -> WhoCan:
         """The subjects of a tool."""
-        return declared.able(self._all(WhoCan, "subjects", tool=tool), self.declared)
+        return self._all(WhoCan, "subjects", tool=tool)
 
     def who_holds(self, scope: str) -> WhoHolds:
         """The subjects of a scope."""
-        return declared.holding(self._all(WhoHolds, "holders", scope=scope), self.declared)
+        return self._all(WhoHolds, "holders", scope=scope)
 
     def explain(self, subject: str, tool: str) -> Explanation:
         """Why, or why not."""

@@ -4,12 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from toolcrib.access.answers import ReviewedSubject, WhoCan, WhoHolds
+from toolcrib.access.answers import Changes, Explanation, ReviewedSubject, WhatCan, WhoCan, WhoHolds
 from toolcrib.access.notes import meant
 from toolcrib.access.subjects import IN_CLUSTER
 from toolcrib.authorizer import Reason
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.resources.conditions import ConditionReason
+
+AnyAnswer = WhatCan | WhoCan | WhoHolds | Explanation | Changes
+
+
+def told(answer: AnyAnswer, declared: Collection[str]) -> AnyAnswer:
+    """The same: no missing account is counted, and an answer about one has a note.
+
+    Args:
+        declared: every ServiceAccount, `namespace/name`.
+    """
+    if isinstance(answer, WhoCan):
+        return able(answer, declared)
+    if isinstance(answer, WhoHolds):
+        return holding(answer, declared)
+    if isinstance(answer, Changes) or SubjectKind(answer.who.kind) not in IN_CLUSTER:
+        return answer
+    said = missing(answer.who.namespace, answer.who.name, declared)
+    return answer.model_copy(update={"notes": (*answer.notes, said)}) if said else answer
 
 
 def missing(namespace: str | None, name: str, declared: Collection[str]) -> str:

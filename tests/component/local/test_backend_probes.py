@@ -28,3 +28,7 @@ def test_a_service_that_runs_a_dead_url_and_a_service_without_an_address_are_tol
             return all(f'toolcrib_backends{{outcome="{o}"}} 1.0' in told for o in outcomes)
 
         wait_until(probed)
+        for name, reason in (("dead", "Refused"), ("lost", "NoAddress")):
+            said = f"Tool heist/{name}: BackendReachable=False/{reason}: "
+            wait_until(lambda line=said: line in local.output)
+        assert "heist/alive: BackendReachable" not in local.output

@@ -138,7 +138,7 @@ def test_access_and_health_find_the_running_local_mode_by_its_data_folder(
     who = run("access", "who-can", "notes", "-o", "json")
     assert json.loads(who.stdout)["tool_id"] == "team-a/notes", who.stderr
     assert f"asking the local mode at {local.url}" in who.stderr
-    # accounts are only what a folder's manifests declare: its registry knows of none
+    # accounts are what the manifests declare
     account = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: wroter, namespace: team-a}\n"
     (folder / "account.yaml").write_text(account)
     state = local.data / "local.json"
@@ -146,6 +146,11 @@ def test_access_and_health_find_the_running_local_mode_by_its_data_folder(
     (held,) = json.loads(run("access", "who-holds", "notes:use", "-o", "json").stdout)["holders"]
     gone = "SubjectNotFound: there is no ServiceAccount team-a/writer; did you mean team-a/wroter?"
     assert (held["holds"], held["detail"]) == (False, gone)
+    able = json.loads(run("access", "who-can", "notes", "-o", "json").stdout)["subjects"]
+    assert [(s["allowed"], s["reason"], s["rule"]) for s in able] == [(False, "account_gone", gone)]
+    for asked in (("what-can", "writer"), ("explain", "writer", "notes")):
+        told = run("access", asked[0], "team-a/" + asked[1], *asked[2:], "-o", "json")
+        assert gone.removeprefix("SubjectNotFound: ") in json.loads(told.stdout)["notes"], told.stderr
     (added := tmp_path / "added.yaml").write_text(
         TOOL.format(name="new", backend="{url: 'http://127.0.0.1/'}")
     )

@@ -17,6 +17,7 @@ from small_registry import Problem, SmallRegistry, SmallTool, serving
 from stub_server import Answer, Asked, answering
 from toolcrib_runner import DynamicToolAgent, Pace, RunnerMetrics, health, scripted
 from toolcrib_runner.adapters.openai_model import OpenAIModel
+from toolcrib_runner.discovery import Rediscovery
 from toolcrib_runner.loop import Bounds, Outcome, TaskLoop
 from toolcrib_runner.ports import Function, FunctionCall, Message, Reply
 
@@ -388,6 +389,21 @@ def test_everything_is_counted(model: OpenAIModel) -> None:
         'toolcrib_agent_tool_calls_total{agent="planner",outcome="ok",tool="calculator"} 1.0' in scraped.text
     )
     assert "toolcrib_runner_build_info" in scraped.text
+
+
+def test_tools_are_counted_by_what_became_of_them() -> None:
+    numbers = CollectorRegistry()
+    RunnerMetrics(numbers).changed(
+        "planner", Rediscovery(("new",), ("old", "older"), ("same", "other"), ("other",))
+    )
+
+    counted = {
+        change: numbers.get_sample_value(
+            "toolcrib_agent_tools_changed_total", {"agent": "planner", "change": change}
+        )
+        for change in ("gained", "lost", "changed", "unchanged")
+    }
+    assert counted == {"gained": 1, "lost": 2, "changed": 1, "unchanged": None}
 
 
 def test_labels_stay_within_their_budget(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from starlette.responses import Response
 
 from toolcrib import names, wording
-from toolcrib.access import subjects
+from toolcrib.access import declared, subjects
 from toolcrib.access.answers import AccessReviewRequest, Changes, Explanation, WhatCan, WhoCan, WhoHolds
 from toolcrib.access.changes import changes
 from toolcrib.access.holders import who_holds
@@ -135,7 +135,7 @@ async def _review(deps: DepsOf, asker: AskerOf, request: Request, asked: AccessR
         snapshot, now = deps.state.snapshot, deps.clock.now()
         try:
             # seconds of work at ten thousand tools: off the event loop, discovery goes on meanwhile
-            question, body = await asyncio.to_thread(_worked_out, snapshot, deps.settings, asked, now)
+            question, body = await asyncio.to_thread(_worked_out, snapshot, deps, asked, now)
         except (ProblemError, Failure):
             await _admitted(deps, asker, asked)  # it may name what is hidden, too
             raise
@@ -154,11 +154,13 @@ def _fresh(deps: DepsOf) -> None:
 
 
 def _worked_out(
-    snapshot: Snapshot, settings: RegistrySettings, asked: AccessReviewRequest, now: float
+    snapshot: Snapshot, deps: DepsOf, asked: AccessReviewRequest, now: float
 ) -> tuple[str, bytes]:
     """The question that was answered, and the answer; or a ProblemError or Failure that says why there is none."""
     try:
-        answer = _answer(snapshot, settings, asked, now)
+        answer = _answer(snapshot, deps.settings, asked, now)
+        if deps.declared is not None:
+            answer = declared.told(answer, deps.declared())
         return answer.question, answer.model_dump_json(by_alias=True).encode()
     except SubjectError as error:
         raise ProblemError("invalid_request", f"subject: {error}") from error
