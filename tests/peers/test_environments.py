@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,13 @@ def test_an_environment_that_is_not_there_names_the_target_that_makes_it(
         environments.node()
 
 
+def _archive(path: Path) -> None:
+    """A source distribution with one file that is wanted and one that is not."""
+    with tarfile.open(path, "w:gz") as tar:
+        for name in (f"mcp-1/{environments.SDK_EXAMPLE}/server.py", "mcp-1/src/other.py"):
+            tar.addfile(tarfile.TarInfo(name))
+
+
 def test_an_installation_that_was_interrupted_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -47,6 +55,8 @@ def test_an_installation_that_was_interrupted_is_made_again(
         if "venv" in command:
             Path(command[-1]).mkdir()
             (Path(command[-1]) / "left").touch()
+        if "download" in command:
+            _archive(Path(command[-1]) / "mcp-1.tar.gz")
         if len(ran) == 2:
             raise KeyboardInterrupt
         if "ci" in command:
@@ -68,4 +78,5 @@ def test_an_installation_that_was_interrupted_is_made_again(
 
     assert environments.python("current").name == "python"
     assert environments.node().name == "node"
+    assert [path.name for path in environments.sdk_source().glob("mcp-1/**/*.py")] == ["server.py"]
     assert made == len(ran)

@@ -6,6 +6,7 @@ A schema whose keywords are misshapen cannot be compiled later, at the first cal
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -41,6 +42,10 @@ def _string(value: Any) -> bool:
     return isinstance(value, str)
 
 
+def _anchor(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9._-]{0,127}", value) is not None
+
+
 def _boolean(value: Any) -> bool:
     return isinstance(value, bool)
 
@@ -68,6 +73,8 @@ _SHAPES: dict[str, tuple[Callable[[Any], bool], str]] = {
         ("title", "description", "format", "$comment", "contentEncoding", "contentMediaType"),
         (_string, "a string"),
     ),
+    # harmless: only references of the form #/… are followed
+    "$anchor": (_anchor, "a name of letters, digits, `.`, `_` and `-`, at most 128 characters"),
     **dict.fromkeys(
         ("uniqueItems", "readOnly", "writeOnly", "deprecated", "$recursiveAnchor"), (_boolean, "true or false")
     ),

@@ -160,7 +160,7 @@ def _check_node(pointer: str, node: dict[str, Any], dialect: str) -> None:
             if not isinstance(target, str) or not (target == "#" or target.startswith("#/")):
                 raise SchemaUnsafe(f"{pointer}/{key}: only references within the schema (#/…) are allowed")
     # `id` is a base address in draft-04 and just a word elsewhere
-    for key in ("$id", "$anchor", "$dynamicAnchor", "$vocabulary", *(("id",) if dialect == DRAFT_04 else ())):
+    for key in ("$id", "$dynamicAnchor", "$vocabulary", *(("id",) if dialect == DRAFT_04 else ())):
         if key in node:
             raise SchemaUnsafe(f"{pointer}/{key}: a schema cannot set a base address; remove {key}")
     if pointer and "$schema" in node and dialect_of(node) != dialect:

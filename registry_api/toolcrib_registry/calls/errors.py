@@ -17,6 +17,7 @@ Failure → CallError
 ├── TransportUnsupported transport_unsupported  an MCP server that speaks HTTP+SSE alone
 ├── LoginRequired        login_required      an MCP server that wants a login
 ├── ToolError            tool_error          the backend answered 4xx, or an error
+│   └── CapabilityMissing  tool_error        an MCP server that wants a capability of the caller's client
 └── UpstreamError        upstream_error      the backend answered 5xx
 """
 
@@ -142,6 +143,22 @@ class ToolError(CallError):
     """The backend refused the call; `extra["upstream_status"]` says how (4xx), or `extra["upstream"]` what it said."""
 
     code = "tool_error"
+
+
+class CapabilityMissing(ToolError):
+    """The tool's MCP server wants a capability that the caller's client did not declare.
+
+    Args:
+        detail: one sentence.
+        required: the capabilities, as `ClientCapabilities` has them.
+        extra: further members of the answer.
+    """
+
+    def __init__(
+        self, detail: str, required: Mapping[str, Any], *, extra: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(detail, extra=extra)
+        self.required = required
 
 
 class UpstreamError(CallError):

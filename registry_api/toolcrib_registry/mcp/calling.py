@@ -12,7 +12,7 @@ from typing import Any
 from toolcrib.text import escape, truncate
 from toolcrib_registry.calls import service, step_up
 from toolcrib_registry.calls.backends.port import Exchange, InputRequired, ToolAnswer
-from toolcrib_registry.calls.errors import InvalidArguments, UpstreamProtocol
+from toolcrib_registry.calls.errors import CapabilityMissing, InvalidArguments, UpstreamProtocol
 from toolcrib_registry.calls.service import Named
 from toolcrib_registry.calls.step_up import Find
 from toolcrib_registry.failures import Failure
@@ -83,6 +83,8 @@ class Calls:
         except Failure as failure:
             if failure.code == "not_permitted" and self._parts.settings.discovery.step_up:
                 await step_up.check(self._parts, client.asker, find or step_up.named(name))
+            if isinstance(failure, CapabilityMissing) and is_stateless(client.version):
+                raise _lacking(failure.required) from failure
             # that a grant has ended is told to whom it has ended
             told = () if failure.code == "revoked" else tuple(failure.extra.get("tool_ids") or (name,))
             return Plain(failed(client.version, failure, arguments), told)
@@ -118,9 +120,7 @@ class Calls:
             text = "The tool asks for input, which this revision of MCP cannot carry. Use 2026-07-28."
             return results.of_failure(client.version, service.INPUT_REQUIRED, "\n".join((text, *lines)))
         if missing := _missing(question, asked.capabilities):
-            message = f"The tool needs {', '.join(missing)}, which the client does not offer."
-            data = {"requiredCapabilities": missing}
-            raise RpcError(MISSING_REQUIRED_CLIENT_CAPABILITY, message, data, refused=True)
+            raise _lacking(missing)
         state = question.state
         if state is not None:
             try:
@@ -129,6 +129,12 @@ class Calls:
                 text = "The tool asks for input with more state than can be carried back."
                 return results.of_failure(client.version, UpstreamProtocol.code, text)
         return results.of_question(question, state)
+
+
+def _lacking(missing: Mapping[str, Any]) -> RpcError:
+    message = f"The tool needs {', '.join(missing)}, which the client does not offer."
+    data = {"requiredCapabilities": missing}
+    return RpcError(MISSING_REQUIRED_CLIENT_CAPABILITY, message, data, refused=True)
 
 
 def _missing(question: InputRequired, capabilities: Mapping[str, Any]) -> dict[str, Any]:

@@ -139,7 +139,7 @@ class McpClient:
             if link is None or not link.stateless:
                 return (await self._link(known, asking)).facts
             # calls go on with the link that is known
-            found = await eras.discovered(self._exchanges, known.server, asking, self._ids())
+            found = await eras.discovered(self._exchanges, known.server, asking, self._ids)
             if known.link is link:
                 known.link = found
             return (found or await self._link(known, asking)).facts

@@ -37,16 +37,38 @@ async def link(exchanges: Exchanges, server: Server, asking: Asking, ids: Ids) -
     Raises:
         McpFailure, OutboundError: it did not say; nothing should be concluded.
     """
-    found = await discovered(exchanges, server, asking, ids())
+    found = await discovered(exchanges, server, asking, ids)
     return await sessions.begin(exchanges, server, asking, ids()) if found is None else found
 
 
-async def discovered(exchanges: Exchanges, server: Server, asking: Asking, id_: int) -> Link | None:
+async def discovered(exchanges: Exchanges, server: Server, asking: Asking, ids: Ids) -> Link | None:
     """How to speak to a server of the stateless era; None: it is of the other.
+
+    A server that refuses the revision, and names the same one among those that it supports, is asked once more.
 
     Raises:
         McpFailure, OutboundError: it did not say.
     """
+    for last in (False, True):
+        try:
+            return await _discovered(exchanges, server, asking, ids())
+        except RefusedByRpc as refused:
+            if refused.code in (_INTERNAL_ERROR, HEADER_MISMATCH):
+                raise
+            if last or not _supports(refused):
+                break
+    return None
+
+
+def _supports(refused: RefusedByRpc) -> bool:
+    """Whether the refusal says that the server knows the revision that we speak."""
+    if refused.code != UNSUPPORTED_PROTOCOL_VERSION or type(refused.data) is not dict:
+        return False
+    supported = refused.data.get("supported")
+    return type(supported) is list and STATELESS in supported
+
+
+async def _discovered(exchanges: Exchanges, server: Server, asking: Asking, id_: int) -> Link | None:
     meta = {
         PROTOCOL_VERSION_META_KEY: STATELESS,
         CLIENT_INFO_META_KEY: CLIENT_INFO,
@@ -60,14 +82,13 @@ async def discovered(exchanges: Exchanges, server: Server, asking: Asking, id_: 
         if refused.status in _UNKNOWN_THERE:
             return None
         raise
-    except RefusedByRpc as refused:
-        if refused.code in (_INTERNAL_ERROR, HEADER_MISMATCH):
-            raise
-        return None
     said = answered.fields
-    versions, told = said.get("supportedVersions"), said.get("_meta")
+    if "supportedVersions" not in said:
+        # some servers answer any method with an empty result
+        return None
+    versions, told = said["supportedVersions"], said.get("_meta")
     if type(versions) is not list:
-        raise AnswerBroken("the server answers server/discover without supportedVersions")
+        raise AnswerBroken("supportedVersions in the server's answer to server/discover is not a list")
     if STATELESS not in versions:
         return None
     info = told.get(SERVER_INFO_META_KEY) if type(told) is dict else None

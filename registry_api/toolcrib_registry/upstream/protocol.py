@@ -9,13 +9,21 @@ from mcp_types import (
     CLIENT_INFO_META_KEY,
     PROTOCOL_VERSION_META_KEY,
     SERVER_INFO_META_KEY,
+    ClientCapabilities,
 )
-from mcp_types.jsonrpc import HEADER_MISMATCH, INVALID_REQUEST, METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION
+from mcp_types.jsonrpc import (
+    HEADER_MISMATCH,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+    UNSUPPORTED_PROTOCOL_VERSION,
+)
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
 
 from toolcrib.version import __version__
 
 __all__ = [
+    "CAPABILITIES",
     "CLIENT_CAPABILITIES_META_KEY",
     "CLIENT_INFO",
     "CLIENT_INFO_META_KEY",
@@ -25,6 +33,7 @@ __all__ = [
     "LATEST_HANDSHAKE",
     "LIST_CHANGED",
     "METHOD_NOT_FOUND",
+    "MISSING_REQUIRED_CLIENT_CAPABILITY",
     "OWN",
     "PROGRESS_TOKEN",
     "PROTOCOL_VERSION_META_KEY",
@@ -39,6 +48,8 @@ HANDSHAKE: Final = tuple(v for v in HANDSHAKE_PROTOCOL_VERSIONS if v != "2024-11
 LATEST_HANDSHAKE: Final = HANDSHAKE[-1]
 STATELESS: Final = LATEST_MODERN_VERSION
 CLIENT_INFO: Final = {"name": "toolcrib", "title": "Toolcrib", "version": __version__}
+CAPABILITIES: Final = frozenset(ClientCapabilities.model_fields)
+"""What a client may declare."""
 OWN: Final = "io.modelcontextprotocol/"
 """What keys of `_meta` begin with that are the protocol's own."""
 LIST_CHANGED: Final = "notifications/tools/list_changed"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mcp_client import STATELESS, fields_of, message
-from mcp_requests import VERSIONS, call
+from mcp_requests import VERSIONS, ask, call, call_of
 from mcp_upstream import OWN, McpUpstream, Wire, handshake, running, stateless
 from realparts.processes import wait_until
 from registry_harness import RunningRegistry, binding, running_registry, tool
@@ -138,6 +138,52 @@ def test_an_error_of_json_rpc_is_a_typed_failure_that_says_what_the_server_said(
     got, problem = plain(registry)
     assert (got, problem["code"]) == (status, means)
     assert problem["upstream"] == {"code": code, "message": "no such page", "data": {"page": 7}}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/direct"])
+def test_a_capability_that_the_server_misses_is_named_to_a_client_that_could_declare_it(
+    registry: RunningRegistry, up: McpUpstream, path: str, version: str
+) -> None:
+    required = {"requiredCapabilities": {"elicitation": {"form": {}}}}
+
+    async def refuses(wire: Wire) -> None:
+        await wire.error(-32021, "I need a form", status=400, data=required)
+
+    up.on["tools/call"] = refuses
+    answer = ask(
+        registry,
+        path,
+        "tools/call",
+        call_of(path, "ask" if path == "/mcp/direct" else "team/ask"),
+        version=version,
+    )
+
+    if version == STATELESS:
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32021)
+        assert answer.json()["error"]["data"] == required
+    else:
+        assert answer.json()["result"]["isError"] is True
+        assert "elicitation" in answer.json()["result"]["content"][0]["text"]
+    got, problem = plain(registry)
+    assert (got, problem["code"], problem["upstream"]["data"]) == (422, "tool_error", required)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [None, {}, {"requiredCapabilities": {}}, {"requiredCapabilities": {"root access": {}}},
+     {"requiredCapabilities": {"sampling": "x" * 2_000}}],
+    ids=["nothing", "no member", "none", "one that is none", "too many words"],
+)  # fmt: skip
+def test_a_server_that_names_no_capability_is_told_as_any_refusal(
+    registry: RunningRegistry, up: McpUpstream, data: Any
+) -> None:
+    async def refuses(wire: Wire) -> None:
+        await wire.error(-32021, "no", data=data)
+
+    up.on["tools/call"] = refuses
+
+    assert call(registry, "/mcp/direct", "ask")["isError"] is True
 
 
 def test_the_callers_token_goes_to_no_server(registry: RunningRegistry, up: McpUpstream) -> None:

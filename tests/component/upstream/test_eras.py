@@ -133,6 +133,44 @@ async def test_discovery_without_the_revision_leads_to_the_handshake(client: Mcp
     assert up.methods() == ["server/discover", "initialize", "notifications/initialized", "tools/call"]
 
 
+async def test_an_empty_answer_to_discovery_leads_to_the_handshake(client: McpClient) -> None:
+    up = handshake()
+
+    async def nothing(wire: Wire) -> None:
+        await wire.result()
+
+    up.on["server/discover"] = nothing
+    async with serving(up):
+        await client.ask(up.server(), Asking(), CALL)
+
+    assert up.methods() == ["server/discover", "initialize", "notifications/initialized", "tools/call"]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_server_that_refuses_the_revision_and_supports_it_is_asked_once_more(
+    client: McpClient, times: int
+) -> None:
+    up, modern = handshake(), stateless()
+    left = times
+
+    async def discover(wire: Wire) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            await modern.on["server/discover"](wire)
+        else:
+            await wire.error(-32022, "Unsupported protocol version", 400, {"supported": ["2026-07-28"]})
+
+    up.on["server/discover"] = discover
+    async with serving(up):
+        if times == 1:
+            up.on["tools/call"] = called
+        await client.ask(up.server(), Asking(), CALL)
+
+    further = ["tools/call"] if times == 1 else ["initialize", "notifications/initialized", "tools/call"]
+    assert up.methods() == ["server/discover", "server/discover", *further]
+
+
 async def test_a_server_that_changes_its_era_is_asked_again_and_the_call_goes_on(client: McpClient) -> None:
     up, later = stateless(), handshake()
     async with serving(up):

@@ -17,6 +17,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -31,6 +32,8 @@ LOCKS = Path(__file__).parent
 PYTHON = ("current", "earlier")
 """`current` speaks both eras (mcp 2, FastMCP); `earlier` the handshake era alone (mcp 1, openai-agents, LangChain)."""
 NODE_MINIMUM = 22
+SDK_EXAMPLE = "examples/servers/everything-server"
+"""What is unpacked of the Python SDK's source distribution."""
 
 _NPM_FILES = ("package.json", "package-lock.json", ".npmrc")
 _DONE = ".installed"
@@ -103,6 +106,37 @@ def provide() -> None:
             # Packages that ask for a newer Node than npm's own run on the locked one.
             _run([npm, "ci", "--loglevel", "error"], folder)
     node()
+    _provide_source()
+
+
+def sdk_source() -> Path:
+    """The folder with the Python SDK's own examples, which no wheel has. Raises PeersMissingError."""
+    return _there(_source_folder())
+
+
+def _provide_source() -> None:
+    """Unpack what is wanted of PyPI's source distribution, by the hash that stands in the lock."""
+    folder, lock = _source_folder(), LOCKS / "python" / "current.txt"
+    with _making(folder, "the Python SDK's everything-server") as wanted:
+        if not wanted:
+            return
+        folder.mkdir()
+        # `mcp==…` and the lines of its hashes
+        found = re.search(r"^mcp==(?:.*\\\n)+.*\n", lock.read_text(), re.MULTILINE)
+        assert found
+        (folder / "wanted.txt").write_text(found[0])
+        pip = [str(python("current")), "-m", "pip", "--disable-pip-version-check", "download", "--quiet"]
+        words = ["--no-deps", "--no-binary", "mcp", "--require-hashes", "-r", "wanted.txt", "-d", str(folder)]
+        _run([*pip, *words], folder)
+        (archive,) = folder.glob("mcp-*.tar.gz")
+        with tarfile.open(archive) as tar:
+            members = [each for each in tar if SDK_EXAMPLE in each.name.split("/", 1)[-1]]
+            tar.extractall(folder, members=members, filter="data")
+        archive.unlink()
+
+
+def _source_folder() -> Path:
+    return _folder("sdk", [LOCKS / "python" / "current.txt"], SDK_EXAMPLE)
 
 
 def _python_folder(name: str) -> Path:

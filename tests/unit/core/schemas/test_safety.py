@@ -63,6 +63,7 @@ UNSAFE: dict[str, Any] = {
     "a reference with a huge number": {"anyOf": [{}, {}], "$ref": "#/anyOf/" + "9" * 5_000},
     "a reference to a string": {"title": "a", "$ref": "#/title"},
     "a dynamic reference elsewhere": {"$dynamicRef": "https://attacker.example/#meta"},
+    "an anchor that is no name": {"$defs": {"a": {"$anchor": "#there"}}},
     "a dynamic anchor": {"$dynamicAnchor": "meta"},
     "a recursive reference elsewhere": {"$recursiveRef": "http://attacker.example"},
     "a base address": {"$id": "https://attacker.example/"},
@@ -194,6 +195,10 @@ HONEST: dict[str, dict[str, Any]] = {
         "mail": {"pattern": r"^[\w.+-]+@[\w-]+\.[\w.-]+$"},
         "date": {"pattern": r"^\d{4}-\d{2}-\d{2}$"},
     }},
+    "anchors that nothing refers to": {
+        "$defs": {"a": {"$anchor": "there", "type": "string"}, "b": {"$anchor": "there"}},
+        "properties": {"x": {"$ref": "#/$defs/a"}},
+    },
     "whole numbers written as fractions": {"properties": {"a": {"minLength": 1.0}}},
     "conditions": {"if": {"properties": {"a": {"const": 1}}}, "then": {"required": ["b"]}, "else": True},
 }  # fmt: skip

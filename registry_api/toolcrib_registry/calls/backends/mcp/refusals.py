@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.echoed_secrets import Secrets
 from toolcrib_registry.calls.errors import (
     CallError,
+    CapabilityMissing,
     InvalidArguments,
     LoginRequired,
     ToolError,
@@ -17,10 +19,13 @@ from toolcrib_registry.calls.errors import (
     UpstreamRedirect,
 )
 from toolcrib_registry.upstream import errors, messages
+from toolcrib_registry.upstream.protocol import CAPABILITIES, MISSING_REQUIRED_CLIENT_CAPABILITY
 
 _INTERNAL_ERROR = -32603
 _MISUNDERSTOOD = (-32700, -32600, -32601, -32020, -32022)
 """No tool said that: we and the server do not understand each other."""
+_MOST_REQUIRED = 1_024
+"""Bytes of the capabilities that a server may name."""
 
 
 def translated(failure: errors.McpFailure, limits: CallBounds, secrets: tuple[str, ...]) -> CallError:
@@ -73,6 +78,16 @@ def _by_status(failure: errors.RefusedByStatus) -> CallError:
     return UpstreamProtocol(f"the backend returned status {status}")
 
 
+def _required(failure: errors.RefusedByRpc) -> Mapping[str, Any] | None:
+    """The capabilities that the server misses in the caller's client; None: it misses none, or names none that there are."""
+    if failure.code != MISSING_REQUIRED_CLIENT_CAPABILITY or type(failure.data) is not dict:
+        return None
+    required = failure.data.get("requiredCapabilities")
+    if type(required) is not dict or not required or not set(required) <= CAPABILITIES:
+        return None
+    return required if len(messages.encoded(required)) <= _MOST_REQUIRED else None
+
+
 def _by_rpc(failure: errors.RefusedByRpc, limits: CallBounds, secrets: Secrets) -> CallError:
     said: dict[str, Any] = {"code": failure.code, "message": failure.message}
     if failure.data is not None:
@@ -82,6 +97,9 @@ def _by_rpc(failure: errors.RefusedByRpc, limits: CallBounds, secrets: Secrets) 
         said.pop("data", None)
         said["message"] = failure.message[: limits.error_bytes // 4]
     extra = {} if secrets.repeated_in(text) else {"upstream": said}
+    if extra and (required := _required(failure)) is not None:
+        words = ", ".join(required)
+        return CapabilityMissing(f"the tool needs the client to offer {words}", required, extra=extra)
     if failure.code == _INTERNAL_ERROR:
         return UpstreamError(f"the tool's server failed (error {failure.code})", extra=extra)
     if failure.code in _MISUNDERSTOOD:
