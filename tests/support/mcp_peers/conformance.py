@@ -92,9 +92,6 @@ THROUGH: Mapping[str, tuple[str, ...]] = {
     "2026-07-28": tuple(each for each in REQUIRED["2026-07-28"] if each != "server-stateless"),
 }
 """The same for the tools of an imported server."""
-SCORED = {"2025-11-25": 30, "2026-07-28": 37}
-"""Scenarios of each revision that count, which the everything-server passes by itself."""
-
 ON_THE_WIRE = "wire-schema-valid"
 """What every scenario checks besides: each message that we sent fits the revision's schema."""
 
