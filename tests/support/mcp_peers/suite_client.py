@@ -40,19 +40,20 @@ class Driver:
 
     def call(self, tool: str, arguments: Mapping[str, Any] | None = None) -> None:
         """Call by plain HTTP; whether that succeeds is the suite's to judge."""
-        body = {"tool": self.tools[tool].tool_id, "arguments": arguments or {}}
+        given = dict(arguments or {})
+        body = {"tool": self.tools[tool].tool_id, "arguments": given}
         answer = self._registry.http.post(
             f"{self._registry.url}/v1/call", headers=self._registry.auth("team", "bot"), json=body
         )
         print(tool, answer.status_code, answer.text[:500], file=sys.stderr)
-        if answer.status_code == 400 and None in body["arguments"].values():
+        if answer.status_code == 400 and None in given.values():
             # the schema does not admit null, so no such call leaves the registry; without it, it does
-            self.call(tool, {name: value for name, value in body["arguments"].items() if value is not None})
+            self.call(tool, {name: value for name, value in given.items() if value is not None})
 
     def converse(self, tool: str) -> None:
         """Call by MCP, and answer what is asked."""
         client, params = McpClient(self._registry), {"name": self.tools[tool].name, "arguments": {}}
-        capabilities = {"elicitation": {}}
+        capabilities: dict[str, Any] = {"elicitation": {}}
         result = client.result("tools/call", params, capabilities=capabilities)
         if result.get("resultType") == "input_required":
             more: dict[str, Any] = {"inputResponses": dict.fromkeys(result["inputRequests"], _ANSWER)}
