@@ -295,7 +295,7 @@ def test_a_line_without_a_key_is_no_line_of_a_keyed_log() -> None:
 
 
 def test_the_format_can_be_checked_with_nothing_but_a_json_reader_and_an_hmac() -> None:
-    """What docs/guides/audit.md says, word by word."""
+    """What docs/contributing/replay.md says, word by word."""
     import hashlib
     import hmac
 
