@@ -10,7 +10,7 @@ from typing import Any
 
 from toolcrib import digest
 from toolcrib.resources import durations
-from toolcrib.resources.backends import Auth, Backend, HttpBackend
+from toolcrib.resources.backends import Auth, Backend, HttpBackend, OAuthClient
 from toolcrib.resources.bindings import AgentScopeBinding, ClusterAgentScopeBinding, Subject, SubjectKind
 from toolcrib.resources.meta import API_VERSION
 from toolcrib.resources.servers import DEFAULT_PATH, ToolServer
@@ -21,6 +21,7 @@ from toolcrib.wire.publish import (
     PublishedBinding,
     PublishedLimits,
     PublishedMcp,
+    PublishedOAuth,
     PublishedParameter,
     PublishedSubject,
     PublishedTool,
@@ -68,8 +69,12 @@ def _route(backend: PublishedBackend) -> dict[str, Any]:
         "parameters": backend.parameters,
         "body": backend.body,
     }
-    absent = {name for name, value in later.items() if value is None}
-    return backend.model_dump(mode="json", exclude={"cluster_ip", *absent})
+    left_out: dict[str, Any] = {"cluster_ip": True} | {
+        name: True for name, value in later.items() if value is None
+    }
+    if backend.auth is not None and backend.auth.oauth is None:
+        left_out["auth"] = {"oauth"}
+    return backend.model_dump(mode="json", exclude=left_out)
 
 
 def tool(resource: Tool, *, cluster_ip: str | None = None, server: ToolServer | None = None) -> PublishedTool:
@@ -176,7 +181,19 @@ def _auth(auth: Auth | None, namespace: str) -> PublishedAuth | None:
         return None
     ref = auth.secret_key_ref
     secret = SecretReference(namespace=namespace, name=ref.name, key=ref.key)
-    return PublishedAuth(type=auth.type, header=auth.header, secret=secret)
+    return PublishedAuth(type=auth.type, header=auth.header, secret=secret, oauth=_oauth(auth.oauth, secret))
+
+
+def _oauth(client: OAuthClient | None, secret: SecretReference) -> PublishedOAuth | None:
+    if client is None:
+        return None
+    return PublishedOAuth(
+        client_id=secret.model_copy(update={"key": client.client_id_key}),
+        token_url=client.token_url,
+        client_authentication=client.client_authentication,
+        scope=client.scope,
+        resource=client.resource,
+    )
 
 
 def binding(

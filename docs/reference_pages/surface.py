@@ -132,6 +132,8 @@ REMEDIES: dict[str, str] = {
     "tool_error": "`upstream_status` and the tool's own words are in the document; mend the arguments.",
     "input_required": "Call the tool over MCP (`/mcp`, revision 2026-07-28), which can carry its questions.",
     "transport_unsupported": "The tool's MCP server speaks HTTP+SSE (MCP 2024-11-05) alone. Use Streamable HTTP, or a bridge to it.",
+    "backend_auth_failed": "The detail says why the authorization server gave no access token, or that the backend refuses it. "
+    "Check the Secret that `auth` names, and `auth.oauth`.",
     "login_required": "The tool's MCP server wants a token of a login, which the registry does not make. Give its ToolServer a credential.",
     "upstream_error": "The tool's own service failed; its log says why.",
 }

@@ -41,7 +41,7 @@ class Assessor:
         self.kinds = {name: kind for name, kind in world.kinds.items() if isinstance(kind, Governed)}
         self._world = world
         self._pending: set[Ref] = set()
-        self._needed: dict[Ref, Credential] = {}
+        self._needed: dict[Ref, tuple[Credential, ...]] = {}
         """By the tool that needs it: a change of one is no reason to look at all."""
         self._credentials: tuple[Credential, ...] | None = ()
 
@@ -63,7 +63,7 @@ class Assessor:
     def credentials(self) -> tuple[Credential, ...]:
         """What the backends of accepted tools need, each once; the same object until that changes."""
         if self._credentials is None:
-            unique = {(c.namespace, c.name, c.key): c for c in self._needed.values()}
+            unique = {(c.namespace, c.name, c.key): c for needed in self._needed.values() for c in needed}
             self._credentials = tuple(unique[key] for key in sorted(unique))
         return self._credentials
 
@@ -122,7 +122,7 @@ class Assessor:
         for ref in moved.lost:
             record = self.facts.records[ref]
             assert record.crowded is not None
-            record.verdict, record.credential = self.kinds[ref.kind].refused(record.crowded), None
+            record.verdict, record.credentials = self.kinds[ref.kind].refused(record.crowded), ()
             record.assessed = None
             self._need(record)
             self._pending.add(ref)
@@ -166,11 +166,11 @@ class Assessor:
 
     def _need(self, record: Record) -> None:
         """Note what a judged tool's backend needs."""
-        before, now = self._needed.get(record.ref), record.credential
+        before, now = self._needed.get(record.ref, ()), record.credentials
         if before == now:
             return
         self._credentials = None
-        if now is None:
+        if not now:
             del self._needed[record.ref]
         else:
             self._needed[record.ref] = now

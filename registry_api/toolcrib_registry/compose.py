@@ -32,6 +32,7 @@ from toolcrib_registry.calls.breakers import Breakers
 from toolcrib_registry.calls.bulkheads import Bulkheads
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.in_flight import InFlight
+from toolcrib_registry.calls.oauth.tokens import Tokens
 from toolcrib_registry.calls.validators import Validators
 from toolcrib_registry.clock import Clock, SystemClock
 from toolcrib_registry.deps import Deps
@@ -90,6 +91,7 @@ class Registry:
     outbound: OutboundHttp
     servers: McpClient
     egress: ReplaceablePolicy
+    tokens: Tokens
     owned_keys: KeyStore | None = None
     _following: list[asyncio.Task[None]] = field(default_factory=list, init=False)
 
@@ -152,6 +154,7 @@ class Registry:
         if self.owned_keys is not None:
             await self.owned_keys.close()
         self.deps.search.close()
+        await self.tokens.close()
         await self.servers.close()
         await self.outbound.close()
         await self.deps.limits.counters.aclose()
@@ -260,6 +263,7 @@ async def build(
         on_open=metrics.breaker_opened.inc,
     )
     metrics.observe_breakers(lambda: breakers.open)
+    tokens = Tokens(outbound, policy, credentials, breakers=breakers)
     prober = Prober(
         lambda: state.snapshot,
         lambda asked, namespace: target(asked, namespace=namespace, policy=policy.current),
@@ -284,10 +288,22 @@ async def build(
         or Breaking(
             Kinds(
                 HttpBackend(
-                    outbound, credentials, policy, assertions=assertions, large=large, remedies=remedies
+                    outbound,
+                    credentials,
+                    policy,
+                    assertions=assertions,
+                    tokens=tokens,
+                    large=large,
+                    remedies=remedies,
                 ),
                 McpBackend(
-                    servers, credentials, policy, assertions=assertions, large=large, remedies=remedies
+                    servers,
+                    credentials,
+                    policy,
+                    assertions=assertions,
+                    tokens=tokens,
+                    large=large,
+                    remedies=remedies,
                 ),
             ),
             breakers,
@@ -316,7 +332,7 @@ async def build(
         prober=prober,
         importer=Importer(
             servers,
-            Routes(policy, credentials, assertions, settings.assertion_issuer),
+            Routes(policy, credentials, assertions, settings.assertion_issuer, tokens),
             clock,
             metrics.servers,
             bounds=bounds,
@@ -332,7 +348,7 @@ async def build(
             scopes=settings.oauth.scopes_supported,
         ),
     )
-    return Registry(deps, store, embedder, shelf, keys, outbound, servers, policy, owned_keys)
+    return Registry(deps, store, embedder, shelf, keys, outbound, servers, policy, tokens, owned_keys)
 
 
 def _assertions(settings: RegistrySettings, clock: Clock) -> Assertions:

@@ -37,6 +37,7 @@ from toolcrib_registry.calls.assertions.signing import JWKS_PATH, Assertions
 from toolcrib_registry.calls.backends.http.backend import HttpBackend
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.errors import CallError
+from toolcrib_registry.calls.oauth.tokens import Tokens
 from toolcrib_registry.http import serving
 from toolcrib_registry.identity.issuer.local import ISSUER
 from toolcrib_registry.outbound.guard import EgressPolicy
@@ -133,12 +134,16 @@ async def call(
     keys = AssertionKeys(place.keys, time.time, time.monotonic)
     identity = Identity(issuer=ISSUER, subject=caller, expires_at=time.time() + _SECONDS, cluster=True)
     async with contextlib.AsyncExitStack() as stack:
-        sent = _Noted(await stack.enter_async_context(OutboundHttp(policy)), trial, _secret_headers(tool))
+        outbound = await stack.enter_async_context(OutboundHttp(policy))
+        sent = _Noted(outbound, trial, _secret_headers(tool))
+        tokens = Tokens(outbound, policy, store)
+        stack.push_async_callback(tokens.close)
         backend = HttpBackend(
             sent,
             store,
             policy,
             assertions=Assertions(place.issuer, keys, time.time),
+            tokens=tokens,
             remedies=LocalRemedies("toolcrib try"),
         )
         if place.serve_keys and tool.backend is not None and tool.backend.asserted:

@@ -27,6 +27,10 @@ __all__ = ["ASSERTION_HEADER", "HEADER", "PLACEHOLDER"]
 URL = r"^https?://([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?(/[!-~]*)?$"
 PATH = r"^/[!-~]*$"
 SECRET_KEY = r"^[-._a-zA-Z0-9]{1,253}$"
+OAUTH_SCOPE = r"^[!#-\[\]-~]+( [!#-\[\]-~]+)*$"
+"""Scopes as a token endpoint takes them, separated by single spaces (RFC 6749, appendix A.4)."""
+RESOURCE = r"^[A-Za-z][A-Za-z0-9+.-]*:[!\"$-~]+$"
+"""An absolute URI without a fragment (RFC 8707)."""
 MCP_NAME = r"^[^\x00-\x1f\x7f]{1,128}$"
 """A tool's name at its server: servers use more than the characters that MCP recommends."""
 MAX_TIMEOUT = 300.0
@@ -38,6 +42,14 @@ class AuthType(StrEnum):
     BEARER = "Bearer"
     BASIC = "Basic"
     HEADER = "Header"
+    CLIENT_CREDENTIALS = "ClientCredentials"
+
+
+class ClientAuthentication(StrEnum):
+    """How an OAuth client proves to the token endpoint who it is."""
+
+    BASIC = "Basic"
+    POST = "Post"
 
 
 class Method(StrEnum):
@@ -187,16 +199,65 @@ _FORBIDDEN_HEADERS = (
 )  # fmt: skip
 
 
+class OAuthClient(Model):
+    """An OAuth client of the backend's authorization server: the registry asks it for access tokens (RFC 6749, 4.4)."""
+
+    token_url: str | None = Field(
+        default=None,
+        pattern=URL,
+        max_length=2048,
+        description="The token endpoint; egress.allow must list its host. If absent, the MCP server's metadata names it"
+        " (RFC 9728, RFC 8414).",
+    )
+    client_id_key: str = Field(
+        default="client-id",
+        pattern=SECRET_KEY,
+        max_length=253,
+        description="Key of the client id in the Secret of secretKeyRef.",
+    )
+    client_authentication: ClientAuthentication = Field(
+        default=ClientAuthentication.BASIC,
+        strict=False,
+        description="How id and secret are sent: Basic (a header) or Post (in the body).",
+    )
+    scope: str | None = Field(
+        default=None,
+        pattern=OAUTH_SCOPE,
+        max_length=1024,
+        description="Scopes to ask for, separated by spaces. If absent, the authorization server decides.",
+    )
+    resource: str | None = Field(
+        default=None,
+        pattern=RESOURCE,
+        max_length=2048,
+        description="The resource that the token is for (RFC 8707). If absent and the token endpoint was found by metadata,"
+        " the resource that the metadata names.",
+    )
+
+
 class Auth(Model):
     """How the registry authenticates to the backend; the caller's own token is never forwarded."""
 
-    type: AuthType = Field(strict=False, description="Bearer, Basic (the value is user:password) or Header.")
+    type: AuthType = Field(
+        strict=False,
+        description="Bearer, Basic (the value is user:password), Header, or ClientCredentials (OAuth 2.0).",
+    )
     header: str | None = Field(
         default=None, pattern=HEADER, max_length=64, description="Header name, for type Header."
     )
-    secret_key_ref: SecretKeyReference = Field(description="The Secret key that holds the credential.")
+    secret_key_ref: SecretKeyReference = Field(
+        description="The Secret key that holds the credential; for ClientCredentials the client secret."
+    )
+    oauth: OAuthClient | None = Field(
+        default=None, description="The OAuth client, for type ClientCredentials; {} takes all defaults."
+    )
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "(self.type == 'ClientCredentials') == has(self.oauth)",
+            "set oauth if type is ClientCredentials, and only then",
+            lambda a: (a.type is AuthType.CLIENT_CREDENTIALS) == (a.oauth is not None),
+        ),
         Rule(
             "(self.type == 'Header') == has(self.header)",
             "set header if type is Header, and only then",
@@ -259,6 +320,11 @@ class Backend(Model):
             "!has(self.auth) || has(self.http)",
             "auth needs backend http; for mcp, set auth in the ToolServer",
             lambda b: b.auth is None or b.http is not None,
+        ),
+        Rule(
+            "!has(self.auth) || !has(self.auth.oauth) || has(self.auth.oauth.tokenUrl)",
+            "set auth.oauth.tokenUrl: only an MCP server's metadata can name it",
+            lambda b: b.auth is None or b.auth.oauth is None or b.auth.oauth.token_url is not None,
         ),
         Rule(
             "!has(self.assertion) || has(self.http)",

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from toolcrib.resources.tools import ToolState
-from toolcrib.wire.publish import Publish, PublishedBinding, PublishedTool
+from toolcrib.wire.publish import Publish, PublishedBackend, PublishedBinding, PublishedTool
 
 DENY_SCOPES = "deny_scopes"
 SNAPSHOT_CHUNKS = "snapshot_chunks"
@@ -14,6 +14,7 @@ MCP_BACKENDS = "mcp_backends"
 SERVER_IMPORTS = "server_imports"
 QUARANTINE = "quarantine"
 PLACED_ARGUMENTS = "placed_arguments"
+BACKEND_OAUTH = "backend_oauth"
 FEATURES: tuple[str, ...] = (
     DENY_SCOPES,
     SNAPSHOT_CHUNKS,
@@ -21,6 +22,7 @@ FEATURES: tuple[str, ...] = (
     QUARANTINE,
     SERVER_IMPORTS,
     PLACED_ARGUMENTS,
+    BACKEND_OAUTH,
 )
 """What this version knows beyond the first one: a replica names its own, so that a rollout never fails open."""
 
@@ -31,7 +33,8 @@ def enforceable(step: Publish, features: Collection[str]) -> Publish:
     A replica that does not know `deny_scopes` would ignore it, as it ignores every unknown field. Until it is replaced,
     it denies the subjects of such a binding every tool within the binding's reach. One that does not know MCP backends
     would send them plain HTTP: it gets no backend of such tools, nor of those whose author placed arguments, if it does not
-    know that: it would send an argument elsewhere. To one that knows no quarantine, a quarantined tool is
+    know that: it would send an argument elsewhere. One that does not know `backend_oauth` cannot read a backend that takes
+    access tokens, and gets none. To one that knows no quarantine, a quarantined tool is
     a disabled one.
     """
     update: dict[str, Any] = {}
@@ -57,8 +60,14 @@ def enforceable_tool(tool: PublishedTool, features: Collection[str]) -> Publishe
     if backend is not None and (
         (MCP_BACKENDS not in features and backend.mcp is not None)
         or (PLACED_ARGUMENTS not in features and (backend.parameters, backend.body) != (None, None))
+        or (BACKEND_OAUTH not in features and takes_tokens(backend))
     ):
         update["backend"] = None
     if tool.quarantined and QUARANTINE not in features:
         update["state"] = ToolState.DISABLED
     return tool.model_copy(update=update) if update else tool
+
+
+def takes_tokens(backend: PublishedBackend) -> bool:
+    """Whether access tokens of an authorization server authenticate to it (`backend_oauth`)."""
+    return backend.auth is not None and backend.auth.oauth is not None

@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from toolcrib.digest import approval_digest
-from toolcrib.resources.backends import AuthType, McpTransport, Method
+from toolcrib.resources.backends import AuthType, ClientAuthentication, McpTransport, Method
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.resources.placing import BodyKind, ParameterPlace
 from toolcrib.resources.tools import ScopeMatch, ToolState
@@ -52,12 +52,26 @@ class SecretReference(Wire):
         return f"{self.namespace}/{self.name}/{self.key}"
 
 
+class PublishedOAuth(Wire):
+    """Where and how access tokens of a backend are obtained; `PublishedAuth.secret` is the client's secret.
+
+    `token_url` None: the MCP server's metadata names it.
+    """
+
+    client_id: SecretReference
+    token_url: str | None = None
+    client_authentication: ClientAuthentication = ClientAuthentication.BASIC
+    scope: str | None = None
+    resource: str | None = None
+
+
 class PublishedAuth(Wire):
-    """How to authenticate to a backend."""
+    """How to authenticate to a backend. `oauth` is there for type ClientCredentials alone."""
 
     type: AuthType
     header: str | None = None
     secret: SecretReference
+    oauth: PublishedOAuth | None = None
 
 
 class PublishedMcp(Wire):

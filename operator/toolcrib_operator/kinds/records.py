@@ -50,7 +50,7 @@ class Record:
     # what it means
     verdict: AnyVerdict | None = None
     published: Published | None = None
-    credential: Credential | None = None
+    credentials: tuple[Credential, ...] = ()
     """What the backend of an accepted Tool needs."""
     admission: Admission | None = None
     age: Age | None = None

@@ -57,8 +57,11 @@ def _auth(resource: Tool | ToolServer) -> Auth | None:
 
 def assess_credential(
     resource: Tool | ToolServer, secret: Entry | None, *, allowed: Collection[str] | None, domain: str
-) -> tuple[Credential | None, Cause | None]:
-    """The credential of a tool's backend or of a server, or what is wrong with it; (None, None) if it needs none.
+) -> tuple[tuple[Credential, ...], Cause | None]:
+    """The credential of a tool's backend or of a server, or what is wrong with it; ((), None) if it needs none.
+
+    Of an OAuth client it is two values of one Secret: the client's secret goes to the token endpoint, and what is obtained for
+    it to the backend, so the Secret must list both.
 
     Args:
         resource: whose.
@@ -70,39 +73,50 @@ def assess_credential(
     """
     auth, ref = _auth(resource), secret_of(resource)
     if auth is None or ref is None or ref.namespace is None:
-        return None, None
+        return (), None
     key = auth.secret_key_ref.key
     if allowed is not None and ref.namespace not in allowed:
         message = f"{ref}: the operator may not read Secrets of this namespace; an administrator can add it to credentials.namespaces"
-        return None, Cause(ConditionReason.CREDENTIAL_MISSING, message)
+        return (), Cause(ConditionReason.CREDENTIAL_MISSING, message)
     if secret is None:
         message = f'{ref} does not exist, or lacks the label {LABEL}: "true"'
-        return None, Cause(ConditionReason.CREDENTIAL_MISSING, message)
+        return (), Cause(ConditionReason.CREDENTIAL_MISSING, message)
     if secret.labels.get(LABEL) != "true":
-        return None, Cause(ConditionReason.CREDENTIAL_NOT_ALLOWED, f'{ref} lacks the label {LABEL}: "true"')
+        return (), Cause(ConditionReason.CREDENTIAL_NOT_ALLOWED, f'{ref} lacks the label {LABEL}: "true"')
     hosts = tuple(secret.body["annotations"].get(HOSTS, "").replace(",", " ").lower().split())
     place = resource.spec.mcp if isinstance(resource, ToolServer) else resource.spec.backend.http
     names = frozenset() if place is None else hosts_of(place, ref.namespace, domain)
-    if names.isdisjoint(credential_hosts.entries(hosts)):
-        wanted = min(names, key=lambda name: (len(name), name), default="")
-        return None, Cause(
-            ConditionReason.CREDENTIAL_NOT_ALLOWED,
-            f"{ref}: its annotation {HOSTS} does not list {wanted!r}; add the host",
+    oauth = auth.oauth
+    places = [names] if oauth is None or oauth.token_url is None else [names, _of_url(oauth.token_url)]
+    for each in places:
+        if each.isdisjoint(credential_hosts.entries(hosts)):
+            wanted = min(each, key=lambda name: (len(name), name), default="")
+            return (), Cause(
+                ConditionReason.CREDENTIAL_NOT_ALLOWED,
+                f"{ref}: its annotation {HOSTS} does not list {wanted!r}; add the host",
+            )
+    found: list[Credential] = []
+    for each_key in (key,) if oauth is None else (key, oauth.client_id_key):
+        value = _value(secret, each_key)
+        if value is None:
+            message = f"{ref} has no key {each_key!r}, or its value is empty or not text"
+            return (), Cause(ConditionReason.CREDENTIAL_MISSING, message)
+        found.append(
+            Credential(namespace=ref.namespace, name=ref.name, key=each_key, hosts=hosts, value=value)
         )
-    value = _value(secret, key)
-    if value is None:
-        return None, Cause(
-            ConditionReason.CREDENTIAL_MISSING, f"{ref} has no key {key!r}, or its value is empty or not text"
-        )
-    return Credential(namespace=ref.namespace, name=ref.name, key=key, hosts=hosts, value=value), None
+    return tuple(found), None
 
 
 def hosts_of(place: HttpBackend | McpServer, namespace: str, domain: str) -> frozenset[str]:
     """Every entry of the annotation that allows a backend's calls."""
     if place.service is not None:
         return credential_hosts.of_service(place.service.name, namespace, place.service.port, domain)
+    return _of_url(place.url or "")
+
+
+def _of_url(text: str) -> frozenset[str]:
     try:
-        url = urlsplit(place.url or "")
+        url = urlsplit(text)
         host, port = url.hostname, url.port or (443 if url.scheme == "https" else 80)
     except ValueError:
         return frozenset()

@@ -30,13 +30,13 @@ class Way:
     Attributes:
         server: None where there is none that can be used; then `service` has the refusal.
         service: what is known of its Service.
-        credential: what authenticates to it.
+        credentials: what authenticates to it.
         problem: what is wrong with the credential.
     """
 
     server: ToolServer | None = None
     service: ServiceVerdict = NOT_ASKED
-    credential: Credential | None = None
+    credentials: tuple[Credential, ...] = ()
     problem: Cause | None = None
 
 
@@ -46,15 +46,16 @@ NO_SERVER = Way()
 
 def way_to(server: ToolServer, facts: Facts) -> Way:
     """The way to a server, by its Service and its Secret."""
-    credential, problem = None, None
+    credentials: tuple[Credential, ...] = ()
+    problem = None
     if (secret := secret_of(server)) is not None:
-        credential, problem = assess_credential(
+        credentials, problem = assess_credential(
             server,
             facts.objects.get(secret),
             allowed=facts.settings.credential_namespaces,
             domain=facts.settings.cluster_domain,
         )
-    return Way(server, backend_service(server, facts), credential, problem)
+    return Way(server, backend_service(server, facts), credentials, problem)
 
 
 def server_of(tool: Tool) -> Ref | None:
@@ -108,13 +109,13 @@ class ServerKind(Governed):
     def assess(self, entry: Entry, record: Record, facts: Facts) -> ServerVerdict:
         """Whether its Service may be used, and what is missing."""
         server = entry.resource
-        record.credential = None
+        record.credentials = ()
         if not isinstance(server, ToolServer):
             return ServerVerdict(refusal=invalid(entry.findings))
         way = way_to(server, facts)
         if way.service.refusal is not None:
             return ServerVerdict(refusal=way.service.refusal)
-        record.credential = way.credential
+        record.credentials = way.credentials
         wanted = None if server.disabled else _wanted(server, way)
         return ServerVerdict(lacking=way.service.missing or way.problem, wanted=wanted)
 
@@ -124,7 +125,7 @@ class ServerKind(Governed):
 
     def forget(self, record: Record, facts: Facts) -> None:
         """It needs no credential."""
-        record.credential = None
+        record.credentials = ()
 
     def status(self, entry: Entry, record: Record, situation: Situation, now: float) -> Desired:
         """Ready, Accepted, Verified, Imported, Drifted. While no replica says anything new, Verified and Imported stay as

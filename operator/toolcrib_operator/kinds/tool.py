@@ -211,14 +211,14 @@ class ToolKind(Governed):
         """`assess_tool`, with what is known of name, Secret and Service; unless its namespace has no room for it."""
         tool, settings = entry.resource, facts.settings  # read once: it is packed
         owner, problem, service, server = None, None, NOT_ASKED, None
-        record.credential = None
+        record.credentials = ()
         if isinstance(tool, Tool):
             holders = facts.links.of(name_key(tool))
             if len(holders) > 1:
                 found = (facts.objects.get(ref) for ref in holders)
                 owner = name_owner(e for e in found if e is not None)
             if (secret := secret_of(tool)) is not None:
-                record.credential, problem = assess_credential(
+                record.credentials, problem = assess_credential(
                     tool,
                     facts.objects.get(secret),
                     allowed=settings.credential_namespaces,
@@ -229,7 +229,7 @@ class ToolKind(Governed):
             else:
                 way = backend_server(tool, facts)
                 server, service = way.server, way.service
-                record.credential, problem = way.credential, way.problem
+                record.credentials, problem = way.credentials, way.problem
         verdict = assess_tool(
             entry,
             owner=owner,
@@ -250,7 +250,7 @@ class ToolKind(Governed):
             facts.quotas.put(entry, len(published.model_dump_json()))
             refusal = record.crowded
         if refusal is not None:
-            record.credential = None
+            record.credentials = ()
             return self.refused(refusal)
         return replace(verdict, published=_held(entry, record, published))
 
@@ -260,7 +260,7 @@ class ToolKind(Governed):
 
     def forget(self, record: Record, facts: Facts) -> None:
         """It takes no room, and needs no credential."""
-        record.credential = None
+        record.credentials = ()
         facts.quotas.drop(record.ref)
 
     def changed(

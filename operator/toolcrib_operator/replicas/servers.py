@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from toolcrib.errors import EpochFenced
 from toolcrib.telemetry import logs
-from toolcrib.wire.features import SERVER_IMPORTS
+from toolcrib.wire.features import BACKEND_OAUTH, SERVER_IMPORTS
 from toolcrib.wire.imports import (
     MOST_SERVERS,
     ListRequest,
@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 
 _LOOK = 1.0
 """Seconds until the next look while there is no replica to ask."""
+_NEEDED = {SERVER_IMPORTS, BACKEND_OAUTH}
+"""Of a replica that is asked: it reads every server that it is sent."""
 _UNFIT = 15.0
 """The same until one is asked again whether it can watch servers."""
 _TOGETHER = 0.05
@@ -188,7 +190,7 @@ class ServerReports:
                 continue
             if name == self.named:
                 return links[name]
-            if SERVER_IMPORTS in (await self._features(links[name])):
+            if set(await self._features(links[name])) >= _NEEDED:
                 log.info("servers are watched by a replica", extra=logs.about(replica=name))
                 self.named, self._counter = name, 0
                 return links[name]

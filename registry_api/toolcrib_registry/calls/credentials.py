@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from toolcrib.errors import EpochFenced
@@ -28,6 +29,7 @@ class CredentialStore:
         self.version = 0
         """Another number after each replacement."""
         self._by_key: dict[tuple[str, str, str], Credential] = {}
+        self._told: list[Callable[[], None]] = []
 
     def __repr__(self) -> str:
         return f"CredentialStore({len(self._by_key)} credentials, epoch {self._epoch})"
@@ -46,6 +48,12 @@ class CredentialStore:
         self._epoch = credentials.epoch
         self.version += 1
         self._by_key = {(c.namespace, c.name, c.key): c for c in credentials.credentials}
+        for told in self._told:
+            told()
+
+    def subscribe(self, told: Callable[[], None]) -> None:
+        """Call `told` after each replacement."""
+        self._told.append(told)
 
     def get(self, reference: SecretReference) -> Credential | None:
         """The credential, or None where this replica has not (yet) been given it."""

@@ -5,6 +5,7 @@ Failure → CallError
 ├── ArgumentsTooComplex  arguments_too_complex
 ├── NoBackend            no_backend
 ├── CredentialPending    credential_pending
+├── BackendAuthFailed    backend_auth_failed  no access token for the backend, or one that it refuses
 ├── ServicePending       service_pending
 ├── BackendBusy          backend_busy
 ├── BackendUnavailable   backend_unavailable
@@ -71,6 +72,26 @@ class CredentialPending(CallError):
     """This replica lacks the credential that the backend needs."""
 
     code = "credential_pending"
+
+
+class BackendAuthFailed(CallError):
+    """There is no access token for the backend, or the backend refuses the one there is.
+
+    Args:
+        detail: why, after "no access token for the backend: ", without the authorization server's own words.
+        retry_after: as of each failure.
+        down: the authorization server did not answer.
+    """
+
+    code = "backend_auth_failed"
+
+    def __init__(self, detail: str, *, retry_after: int | None = None, down: bool = False) -> None:
+        super().__init__(detail, retry_after=retry_after)
+        self.down = down
+
+    def copy(self) -> BackendAuthFailed:
+        """The same failure for another caller."""
+        return BackendAuthFailed(self.detail, retry_after=self.retry_after, down=self.down)
 
 
 class ServicePending(CallError):

@@ -77,6 +77,7 @@ CODES: Mapping[str, tuple[int, str]] = {
     "tool_error": (422, "Tool error"),
     "input_required": (422, "The tool asks for input"),
     "transport_unsupported": (502, "Transport unsupported"),
+    "backend_auth_failed": (502, "The registry could not authenticate to the tool's backend"),
     "login_required": (502, "The tool's server wants a login"),
     "upstream_error": (502, "Upstream error"),
     "upstream_protocol": (502, "Upstream protocol"),

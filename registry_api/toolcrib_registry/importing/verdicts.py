@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from toolcrib.wire.imports import MOST_TOOLS, ServerOutcome
 from toolcrib_registry.calls.backends.routes import Authentication
 from toolcrib_registry.calls.echoed_secrets import Secrets
-from toolcrib_registry.calls.errors import CallError, CredentialPending
+from toolcrib_registry.calls.errors import BackendAuthFailed, BackendUnavailable, CallError, CredentialPending
 from toolcrib_registry.outbound import errors as outbound
 from toolcrib_registry.upstream import errors as upstream
 from toolcrib_registry.upstream.client import Cut
@@ -67,6 +67,12 @@ def _of(
         case CredentialPending():
             detail = "The credential has not reached this replica yet, or holds characters that a header cannot carry."
             return Verdict(ServerOutcome.CREDENTIAL_PENDING, detail)
+        case BackendAuthFailed() | BackendUnavailable():
+            return Verdict(
+                ServerOutcome.AUTHENTICATION_FAILED,
+                _sentence(failure.detail),
+                retry_after=failure.retry_after,
+            )
         case CallError():
             return Verdict(ServerOutcome.CREDENTIAL_REFUSED, _sentence(failure.detail))
         case outbound.NoAddress():

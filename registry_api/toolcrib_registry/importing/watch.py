@@ -29,8 +29,8 @@ from toolcrib_registry.importing.routes import Route, Routes
 from toolcrib_registry.importing.verdicts import Verdict
 from toolcrib_registry.outbound.errors import OutboundError, TooLarge
 from toolcrib_registry.upstream.client import Cut, McpClient, ToolList
-from toolcrib_registry.upstream.errors import McpFailure
-from toolcrib_registry.upstream.servers import Bounds, Facts
+from toolcrib_registry.upstream.errors import LoginRequired, McpFailure
+from toolcrib_registry.upstream.servers import Bounds, Facts, Server
 
 log = logging.getLogger(__name__)
 
@@ -124,10 +124,10 @@ class Watch:
     def recheck(self) -> None:
         """Credentials or rules have changed: look now if its route did."""
         try:
-            now: Route | None = self._parts.routes.of(self.wanted)
+            now: Server | None = self._parts.routes.server(self.wanted)
         except (OutboundError, CallError):
             now = None
-        if (now and now.server) != (self._route and self._route.server):
+        if now != (self._route and self._route.server):
             self._rerouted = True
             self._noticed.set()
 
@@ -175,9 +175,15 @@ class Watch:
         route: Route | None = None
         size = 0
         try:
-            route = self._parts.routes.of(self.wanted)
+            route = await self._parts.routes.of(self.wanted)
             await self._take(route)
-            facts = await self._parts.client.facts(route.server, route.asking)
+            try:
+                facts = await self._parts.client.facts(route.server, route.asking)
+            except LoginRequired:
+                if not self._parts.routes.renewed(route):
+                    raise
+                route = await self._parts.routes.of(self.wanted)
+                facts = await self._parts.client.facts(route.server, route.asking)
             if self.wanted.listen:
                 await self._listener.follow(route.server, route.asking, facts)
                 self._noticed.clear()

@@ -154,6 +154,41 @@ def test_where_an_argument_goes_is_in_the_route_digest(field: str) -> None:
     assert first.route_digest != second.route_digest
 
 
+KEPT = "sha256:f3cf09165cbdf1b391e73a799e0cdb88823cff91cfe04fc4bbb48a0c382cb2e3"
+OAUTH = {"tokenUrl": "https://idp.example/token"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tokenUrl": "https://other.example/token"},
+        {"clientIdKey": "other"},
+        {"scope": "read"},
+        {"resource": "https://a.example/"},
+        {"clientAuthentication": "Post"},
+    ],
+)
+def test_where_and_how_access_tokens_are_obtained_is_part_of_the_route(change: dict[str, Any]) -> None:
+    def made(**oauth: str) -> PublishedTool:
+        auth = {
+            "type": "ClientCredentials",
+            "secretKeyRef": {"name": "client", "key": "secret"},
+            "oauth": {**OAUTH, **oauth},
+        }
+        return tool(backend={"http": HTTP, "auth": auth})
+
+    assert made(**change).route_digest != made().route_digest
+    assert made(**change).digest == made().digest
+
+
+def test_a_backend_without_access_tokens_keeps_the_route_digest_that_it_had_before_there_were_any() -> None:
+    auth = {"type": "Bearer", "secretKeyRef": {"name": "client", "key": "secret"}}
+
+    found = tool(backend={"http": HTTP, "auth": auth})
+
+    assert found.route_digest == KEPT
+
+
 def test_what_a_model_reads_changes_the_digest_alone() -> None:
     assert tool(description="other").digest != tool().digest
     assert tool(description="other").route_digest == tool().route_digest

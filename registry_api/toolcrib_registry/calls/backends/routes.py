@@ -14,7 +14,7 @@ import orjson
 from toolcrib.identity import Identity
 from toolcrib.resources import credential_hosts
 from toolcrib.resources.backends import ASSERTION_HEADER, AuthType
-from toolcrib.wire.publish import PublishedAuth, PublishedBackend, PublishedTool
+from toolcrib.wire.publish import Credential, PublishedAuth, PublishedBackend, PublishedTool
 from toolcrib_registry.calls.backends.port import ToolAnswer
 from toolcrib_registry.calls.backends.remedies import Remedies
 from toolcrib_registry.calls.credentials import CredentialStore
@@ -28,6 +28,7 @@ from toolcrib_registry.calls.errors import (
     UpstreamTooLarge,
     UpstreamUnreachable,
 )
+from toolcrib_registry.calls.oauth.grants import Grant
 from toolcrib_registry.limits.large_requests import LargeRequests
 from toolcrib_registry.outbound.errors import (
     Disconnected,
@@ -59,14 +60,20 @@ class Asserts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Authentication:
-    """What authenticates a call: header fields, and the forms by which an answer that repeats it is recognised."""
+    """What authenticates a call: header fields, and the forms by which an answer that repeats it is recognised.
+
+    `grant` is what an access token was obtained by; None: it is no access token.
+    """
 
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     secrets: tuple[str, ...] = field(default=(), repr=False)
+    grant: Grant | None = None
 
     @property
     def digest(self) -> str:
-        """Tells credentials apart; empty where there is none."""
+        """Tells credentials apart; empty where there is none. Another access token of one grant is the same credential."""
+        if self.grant is not None:
+            return self.grant.digest
         if not self.headers:
             return ""
         return hashlib.sha256(orjson.dumps(dict(self.headers))).hexdigest()
@@ -89,21 +96,24 @@ def place(backend: PublishedBackend, namespace: str, policy: EgressPolicy, remed
             f"no address of the tool's Service is known. {remedies.service(namespace, backend.service_name)}",
             retry_after=5,
         ) from unknown
-    except HostNotAllowed as refused:
-        raise Refused(f"{refused.reason}. {remedies.host(refused.host, refused.port)}") from refused
     except EgressRefused as refused:
-        raise Refused(refused.reason) from refused
+        raise refused_place(refused, remedies) from refused
 
 
-def authentication(auth: PublishedAuth | None, credentials: CredentialStore, to: Target) -> Authentication:
-    """The credential of a backend, as it is sent.
+def refused_place(refused: EgressRefused, remedies: Remedies) -> Refused:
+    """What callers are told of a place that the guard refuses."""
+    if isinstance(refused, HostNotAllowed):
+        return Refused(f"{refused.reason}. {remedies.host(refused.host, refused.port)}")
+    return Refused(refused.reason)
+
+
+def credential_of(auth: PublishedAuth, credentials: CredentialStore, to: Target) -> Credential:
+    """The secret of a backend's credential, if it may be used for this backend.
 
     Raises:
-        CredentialPending: this replica has none, or none that a header can carry.
-        Refused: it may not go there.
+        CredentialPending: this replica has none.
+        Refused: it may not go there, nor may what is obtained with it.
     """
-    if auth is None:
-        return NONE
     credential = credentials.get(auth.secret)
     if credential is None:
         raise CredentialPending(
@@ -115,6 +125,19 @@ def authentication(auth: PublishedAuth | None, credentials: CredentialStore, to:
             "the credential's annotation toolcrib.dev/hosts does not list the backend's host. Add "
             "it; a host without a port means https on port 443"
         )
+    return credential
+
+
+def authentication(auth: PublishedAuth | None, credentials: CredentialStore, to: Target) -> Authentication:
+    """The credential of a backend, as it is sent; of one that takes access tokens see `authenticating`.
+
+    Raises:
+        CredentialPending: this replica has none, or none that a header can carry.
+        Refused: it may not go there.
+    """
+    if auth is None:
+        return NONE
+    credential = credential_of(auth, credentials, to)
     value = credential.value.strip("\r\n")  # Secrets made from files end in a newline
     if not value or not value.isprintable() or (auth.type is not AuthType.BASIC and not value.isascii()):
         raise CredentialPending("the backend's credential holds characters that a header cannot carry")

@@ -159,9 +159,9 @@ def test_matched_tools_counts_active_tools_within_reach(spec: dict[str, Any], co
     assert matched_tools(published, snapshot) == count
 
 
-def remote(url: str | None = "https://api.example.com/x") -> Tool:
+def remote(url: str | None = "https://api.example.com/x", **more: Any) -> Tool:
     http = {"url": url} if url else {"service": {"name": "backend", "port": 80}}
-    auth = {"type": "Bearer", "secretKeyRef": {"name": "key", "key": "token"}}
+    auth = {"type": "Bearer", "secretKeyRef": {"name": "key", "key": "token"}, **more}
     found = entry(tool("remote", backend={"http": http, "auth": auth})).resource
     assert isinstance(found, Tool)
     return found
@@ -203,11 +203,37 @@ def secret(hosts: str = "api.example.com", label: str = "true", **data: str) -> 
 def test_a_secret_goes_only_where_its_label_and_hosts_say(
     tool: Tool, secret: Entry | None, allowed: tuple[str, ...] | None, reason: ConditionReason | None
 ) -> None:
-    credential, problem = assess_credential(tool, secret, allowed=allowed, domain="cluster.local")
-    assert (credential is None) == (reason is not None)
+    credentials, problem = assess_credential(tool, secret, allowed=allowed, domain="cluster.local")
+    assert (not credentials) == (reason is not None)
     assert (problem.reason if problem else None) is reason
-    if credential is not None:
-        assert credential.value == "v"
+    assert [credential.value for credential in credentials] == ([] if reason else ["v"])
+
+
+@pytest.mark.parametrize(
+    ("hosts", "values", "says"),
+    [
+        ("api.example.com idp.example.com", {"token": "v", "client-id": "c"}, None),
+        ("api.example.com", {"token": "v", "client-id": "c"}, "does not list 'idp.example.com'"),
+        ("idp.example.com", {"token": "v", "client-id": "c"}, "does not list 'api.example.com'"),
+        ("api.example.com idp.example.com", {"token": "v"}, "has no key 'client-id'"),
+        ("api.example.com idp.example.com", {"client-id": "c"}, "has no key 'token'"),
+    ],
+)
+def test_the_secret_of_an_oauth_client_lists_its_token_endpoint_and_its_backend(
+    hosts: str, values: dict[str, str], says: str | None
+) -> None:
+    tool = remote(type="ClientCredentials", oauth={"tokenUrl": "https://idp.example.com/token"})
+
+    found, problem = assess_credential(
+        tool,
+        secret(hosts, **values),
+        allowed=None,
+        domain="cluster.local",
+    )
+
+    assert [(c.key, c.value) for c in found] == ([] if says else [("token", "v"), ("client-id", "c")])
+    assert (says is None) == (problem is None)
+    assert says is None or (problem is not None and says in problem.message)
 
 
 @pytest.mark.parametrize("domain", ["cluster.local", "corp.internal"])

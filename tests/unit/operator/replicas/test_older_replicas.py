@@ -15,18 +15,22 @@ from published import binding as published
 from published import bot
 from published import tool as published_tool
 from toolcrib.authorizer import Action, Policy, decide
+from toolcrib.resources.backends import AuthType
 from toolcrib.resources.placing import BodyKind, ParameterPlace
 from toolcrib.resources.tools import ToolState
 from toolcrib.snapshot import Snapshot
-from toolcrib.wire.features import FEATURES, enforceable
+from toolcrib.wire.features import FEATURES, MCP_BACKENDS, QUARANTINE, enforceable
 from toolcrib.wire.publish import (
     Publish,
+    PublishedAuth,
     PublishedBackend,
     PublishedBinding,
     PublishedMcp,
+    PublishedOAuth,
     PublishedParameter,
     ReplicaState,
     Revision,
+    SecretReference,
 )
 from toolcrib_operator.adapters.memory import FixedReplicas
 from toolcrib_operator.replicas.publisher import Publisher
@@ -35,6 +39,7 @@ from waiting import until
 
 pytestmark = pytest.mark.anyio
 
+REFERENCE = SecretReference(namespace="heist", name="client", key="secret")
 DENY = published("no-vault", scopes=(), deny_scopes=("vault",))
 
 
@@ -211,6 +216,21 @@ def test_to_an_older_replica_a_quarantined_tool_is_a_disabled_one() -> None:
     step = Publish(to=Revision(epoch=1, seq=1), tools=(one,))
     (sent,) = enforceable(step, ()).tools
     assert sent.state is ToolState.DISABLED
+    assert enforceable(step, FEATURES) is step
+
+
+def test_an_older_replica_gets_no_backend_that_takes_access_tokens() -> None:
+    way = PublishedBackend(
+        url="https://api.example/x",
+        auth=PublishedAuth(
+            type=AuthType.CLIENT_CREDENTIALS, secret=REFERENCE, oauth=PublishedOAuth(client_id=REFERENCE)
+        ),
+    )
+    step = Publish(to=Revision(epoch=1, seq=1), tools=(published_tool("heist/echo", backend=way),))
+
+    (sent,) = enforceable(step, (MCP_BACKENDS, QUARANTINE)).tools
+
+    assert sent.backend is None
     assert enforceable(step, FEATURES) is step
 
 

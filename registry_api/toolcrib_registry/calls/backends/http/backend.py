@@ -14,13 +14,13 @@ from toolcrib.resources.backends import ASSERTION_HEADER, Method
 from toolcrib.version import __version__
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.calls.arguments import CheckedArguments
+from toolcrib_registry.calls.backends.authenticating import REJECTED, Authenticating
 from toolcrib_registry.calls.backends.http.placed import Filled, filled
 from toolcrib_registry.calls.backends.http.response import judged
 from toolcrib_registry.calls.backends.port import NO_EXCHANGE, Exchange, ToolAnswer
 from toolcrib_registry.calls.backends.remedies import CLUSTER, Remedies
 from toolcrib_registry.calls.backends.routes import (
     Asserts,
-    authentication,
     judged_in_turn,
     place,
     repeatable,
@@ -30,11 +30,13 @@ from toolcrib_registry.calls.backends.routes import (
 from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.errors import NoBackend
+from toolcrib_registry.calls.oauth.tokens import Tokens
 from toolcrib_registry.limits.large_requests import LargeRequests
 from toolcrib_registry.outbound.errors import OutboundError
 from toolcrib_registry.outbound.guard import PolicySource
-from toolcrib_registry.outbound.messages import OutboundRequest, Sender
+from toolcrib_registry.outbound.messages import OutboundRequest, OutboundResponse, Sender
 
+_INVALID_TOKEN = re.compile(r'error="?invalid_token\b')
 _TRACE_PARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _TRACE_STATE = 512
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -49,6 +51,7 @@ class HttpBackend:
         policy: the same policy that `outbound` enforces.
         limits: bounds of a call.
         assertions: signs calls of backends that take assertions; None: nothing is signed.
+        tokens: obtains access tokens; None: backends that take some are not called.
         large: turns of large answers.
         remedies: what to do about a host or Service that may not be called.
         clock: monotonic seconds.
@@ -62,12 +65,13 @@ class HttpBackend:
         limits: CallBounds | None = None,
         *,
         assertions: Asserts | None = None,
+        tokens: Tokens | None = None,
         large: LargeRequests | None = None,
         remedies: Remedies = CLUSTER,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._outbound = outbound
-        self._credentials = credentials
+        self._auth = Authenticating(credentials, tokens, remedies)
         self._policy = policy
         self._limits = limits or CallBounds()
         self._large = LargeRequests() if large is None else large
@@ -104,22 +108,23 @@ class HttpBackend:
             # for our own second try. Never the request's id: callers choose that, and with another's id a backend
             # might answer what it answered the other
             headers["idempotency-key"] = secrets.token_hex(16)
-        credential = authentication(backend.auth, self._credentials, to)
+        timeout = min(backend.timeout, self._limits.timeout)
+        started = self._clock()
+        credential = await self._auth.of(backend.auth, tool.namespace, to, timeout)
         if not made.headers.keys().isdisjoint({**headers, **credential.headers}):
             raise NoBackend("the tool's parameters name a header that the registry sends")
-        headers |= {**made.headers, **credential.headers}
-        timeout = min(backend.timeout, self._limits.timeout)
-        signer, signatures = self._assertions if backend.asserted else None, list[str]()
+        headers |= made.headers
+        signer, hidden = self._assertions if backend.asserted else None, [*credential.secrets]
 
         method = backend.method.value
 
         def request(seconds: float) -> OutboundRequest:
             """One try's, signed by itself: a backend takes an assertion once."""
-            carried = headers
+            carried = {**headers, **credential.headers}
             if signer is not None:
                 assertion = signer.made(tool.tool_id, caller, method, path, sent)
-                signatures.append(assertion.rpartition(".")[2])
-                carried = {**headers, ASSERTION_HEADER: assertion}
+                hidden.append(assertion.rpartition(".")[2])
+                carried[ASSERTION_HEADER] = assertion
             return OutboundRequest(
                 target=to,
                 method=method,
@@ -131,21 +136,38 @@ class HttpBackend:
                 owner=tool.namespace,
             )
 
-        started = self._clock()
-        try:
-            response = await tried(
-                lambda seconds: self._outbound.send(request(seconds)), timeout, self._clock, again=again
-            )
-        except OutboundError as error:
-            raise translated(error) from error
+        async def answered() -> OutboundResponse:
+            left = timeout - (self._clock() - started)
+            try:
+                return await tried(
+                    lambda seconds: self._outbound.send(request(seconds)), left, self._clock, again=again
+                )
+            except OutboundError as error:
+                raise translated(error) from error
+
+        response = await answered()
+        if response.status == 401 and credential.grant is not None:
+            if self._auth.renewed(credential) and (again or _not_executed(response)):
+                left = timeout - (self._clock() - started)
+                credential = await self._auth.of(backend.auth, tool.namespace, to, left)
+                hidden += credential.secrets
+                response = await answered()
+            if response.status == 401:
+                raise REJECTED.copy()
         judge = partial(
             judged,
             response,
             limits=self._limits,
             elapsed=self._clock() - started,
-            secrets=(*credential.secrets, *signatures),
+            secrets=tuple(hidden),
         )
         return await judged_in_turn(judge, len(response.body), caller, self._large)
+
+
+def _not_executed(response: OutboundResponse) -> bool:
+    """Whether a 401 is of the token (RFC 6750, 3.1): some other 401 may come of a tool that has done its work."""
+    challenge = response.headers.get("www-authenticate", "")
+    return _INVALID_TOKEN.search(challenge) is not None
 
 
 def _headers(made: Filled, request_id: str) -> dict[str, str]:

@@ -16,6 +16,7 @@ from toolcrib.schemas import header_marks
 from toolcrib.schemas.header_marks import Mirror
 from toolcrib.wire.publish import PublishedBackend, PublishedTool
 from toolcrib_registry.calls.arguments import CheckedArguments
+from toolcrib_registry.calls.backends.authenticating import REJECTED, Authenticating
 from toolcrib_registry.calls.backends.mcp.answers import judged
 from toolcrib_registry.calls.backends.mcp.refusals import translated
 from toolcrib_registry.calls.backends.port import NO_EXCHANGE, Exchange, Progress, ToolAnswer
@@ -23,7 +24,6 @@ from toolcrib_registry.calls.backends.remedies import CLUSTER, Remedies
 from toolcrib_registry.calls.backends.routes import (
     Asserts,
     Authentication,
-    authentication,
     judged_in_turn,
     place,
     repeatable,
@@ -33,12 +33,14 @@ from toolcrib_registry.calls.backends.routes import translated as translated_way
 from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.errors import NoBackend
+from toolcrib_registry.calls.oauth.tokens import Tokens
 from toolcrib_registry.limits.large_requests import LargeRequests
 from toolcrib_registry.outbound.errors import OutboundError
 from toolcrib_registry.outbound.guard import PolicySource, Target
 from toolcrib_registry.upstream import header_fields
 from toolcrib_registry.upstream.client import McpClient
-from toolcrib_registry.upstream.errors import McpFailure
+from toolcrib_registry.upstream.errors import LoginRequired, McpFailure
+from toolcrib_registry.upstream.exchanges import Answered
 from toolcrib_registry.upstream.servers import Asking, Question, Server
 
 _MOST_MIRRORS = 4_096
@@ -54,6 +56,7 @@ class McpBackend:
         policy: the same policy that the client's pool enforces.
         limits: bounds of a call.
         assertions: signs requests to servers that take assertions; None: nothing is signed.
+        tokens: obtains access tokens; None: servers that take some are not called.
         large: turns of large answers.
         remedies: what to do about a host or Service that may not be called.
         clock: monotonic seconds.
@@ -67,12 +70,13 @@ class McpBackend:
         limits: CallBounds | None = None,
         *,
         assertions: Asserts | None = None,
+        tokens: Tokens | None = None,
         large: LargeRequests | None = None,
         remedies: Remedies = CLUSTER,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
-        self._credentials = credentials
+        self._auth = Authenticating(credentials, tokens, remedies)
         self._policy = policy
         self._limits = limits or CallBounds()
         self._assertions = assertions
@@ -95,34 +99,53 @@ class McpBackend:
             CallError: see `calls.errors`.
         """
         backend = tool.backend
-        if backend is None or backend.mcp is None or (backend.url is None and backend.service_name is None):
+        mcp = None if backend is None else backend.mcp
+        if backend is None or mcp is None or (backend.url is None and backend.service_name is None):
             raise NoBackend("the tool has no backend to call")
         to = place(backend, tool.namespace, self._policy.current, self._remedies)
-        credential = authentication(backend.auth, self._credentials, to)
-        signatures: list[str] = []
-        sign = self._signs(tool, backend, to, credential, caller, signatures)
-        question = self._question(tool, backend.mcp.tool, arguments, exchange)
-        server = Server(backend.mcp.server, to, credential.digest, tool.namespace)
+        question = self._question(tool, mcp.tool, arguments, exchange)
+        timeout = min(backend.timeout, self._limits.timeout)
         started = self._clock()
-        try:
-            answered = await tried(
+        hidden: list[str] = []
+
+        async def authenticated() -> Authentication:
+            left = timeout - (self._clock() - started)
+            found = await self._auth.of(backend.auth, tool.namespace, to, left)
+            hidden.extend(found.secrets)
+            return found
+
+        async def asked(credential: Authentication) -> Answered:
+            sign = self._signs(tool, backend, to, credential, caller, hidden)
+            server = Server(mcp.server, to, credential.digest, tool.namespace)
+            return await tried(
                 lambda seconds: self._client.ask(server, Asking(seconds, sign, request_id), question),
-                min(backend.timeout, self._limits.timeout),
+                timeout - (self._clock() - started),
                 self._clock,
                 again=repeatable(tool),
             )
+
+        credential = await authenticated()
+        try:
+            try:
+                answered = await asked(credential)
+            except LoginRequired:  # nothing was executed
+                if not self._auth.renewed(credential):
+                    raise
+                credential = await authenticated()
+                answered = await asked(credential)
         except OutboundError as error:
             raise translated_way(error) from error
         except McpFailure as failure:
-            secrets = (*credential.secrets, *signatures)
-            raise translated(failure, self._limits, secrets) from failure
+            if isinstance(failure, LoginRequired) and credential.grant is not None:
+                raise REJECTED.copy() from failure
+            raise translated(failure, self._limits, tuple(hidden)) from failure
         judge = partial(
             judged,
             answered.fields,
             answered.text,
             limits=self._limits,
             elapsed=self._clock() - started,
-            secrets=(*credential.secrets, *signatures),
+            secrets=tuple(hidden),
         )
         return await judged_in_turn(judge, len(answered.text), caller, self._large)
 
@@ -160,19 +183,19 @@ class McpBackend:
         to: Target,
         credential: Authentication,
         caller: Identity,
-        signatures: list[str],
+        hidden: list[str],
     ) -> Callable[[str, bytes | None], Mapping[str, str]]:
         """Authenticates each request of a call by itself: a server takes an assertion once."""
         signer = self._assertions if backend.asserted else None
         if signer is None:
-            return lambda method, body: credential.headers
+            return lambda method, body: self._auth.latest(credential)
 
         def sign(method: str, body: bytes | None) -> Mapping[str, str]:
             if method == "DELETE":  # a session ends for no caller
-                return credential.headers
+                return self._auth.latest(credential)
             assertion = signer.made(tool.tool_id, caller, method, to.path, body)
-            signatures.append(assertion.rpartition(".")[2])
-            return {**credential.headers, ASSERTION_HEADER: assertion}
+            hidden.append(assertion.rpartition(".")[2])
+            return {**self._auth.latest(credential), ASSERTION_HEADER: assertion}
 
         return sign
 

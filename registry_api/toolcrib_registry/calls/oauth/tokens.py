@@ -1,0 +1,238 @@
+"""Access tokens by grant: fetched once for all callers that wait, kept until a minute before they end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from toolcrib_registry.calls.breakers import Breakers
+from toolcrib_registry.calls.credentials import CredentialStore
+from toolcrib_registry.calls.errors import BackendAuthFailed, BackendUnavailable, Refused
+from toolcrib_registry.calls.oauth import answers, discovery, grants
+from toolcrib_registry.calls.oauth.grants import Grant
+from toolcrib_registry.outbound.errors import EgressRefused, OutboundError, TimedOut, Unreachable
+from toolcrib_registry.outbound.guard import PolicySource, Target, check_url
+from toolcrib_registry.outbound.messages import OutboundRequest, OutboundResponse, Sender
+
+log = logging.getLogger(__name__)
+
+FETCH_SECONDS = 10.0
+"""For a token, discovery included."""
+EARLY = 60.0
+"""Seconds before its end from which on a token is not used; half of its life, if that is less."""
+AGAIN = 30.0
+"""Seconds in which a refused token is replaced once: a backend that refuses every token must not cause a fetch for each call."""
+_REFUSED_SECONDS, _FAILED_SECONDS = 10.0, 1.0
+"""For how long a failure is told without asking again: of an authorization server that answered, and of one that did not."""
+_MOST = 4_096
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    value: str = field(repr=False)
+    until: float
+
+
+class Tokens:
+    """Used from one event loop only.
+
+    Args:
+        outbound: the guarded client.
+        policy: the same policy that it enforces.
+        credentials: what the operator pushed: a token does not outlive the Secret that it was obtained with.
+        breakers: of authorization servers, each within one namespace.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        outbound: Sender,
+        policy: PolicySource,
+        credentials: CredentialStore,
+        *,
+        breakers: Breakers | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._outbound, self._policy, self._credentials = outbound, policy, credentials
+        self._breakers = Breakers(clock=clock) if breakers is None else breakers
+        self._clock = clock
+        self._held: OrderedDict[Grant, _Token] = OrderedDict()
+        self._failed: OrderedDict[Grant, tuple[float, BackendAuthFailed]] = OrderedDict()
+        self._dropped: OrderedDict[Grant, float] = OrderedDict()
+        self._running: dict[Grant, asyncio.Task[str]] = {}
+        credentials.subscribe(self._forget)
+
+    def __repr__(self) -> str:
+        return f"Tokens({len(self._held)} held)"
+
+    async def close(self) -> None:
+        """End what is being fetched."""
+        running = list(self._running.values())
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    def held(self, grant: Grant) -> str | None:
+        """The token that is used now, if there is one."""
+        token = self._held.get(grant)
+        return None if token is None or token.until <= self._clock() else token.value
+
+    async def token(self, grant: Grant, seconds: float) -> str:
+        """A token of this grant, within `seconds`.
+
+        Raises:
+            BackendAuthFailed: there is none.
+            BackendUnavailable: the authorization server failed too often.
+            Refused: the client's secret must not go to the token endpoint.
+            EgressRefused: the guard says no.
+        """
+        if (value := self.held(grant)) is not None:
+            self._held.move_to_end(grant)
+            return value
+        if (failure := self._failed.get(grant)) is not None and failure[0] > self._clock():
+            raise failure[1].copy()
+        key = f"authorization server {grant.endpoint} of {grant.namespace}"
+        try:
+            tried = self._breakers.enter(key)
+        except BackendUnavailable as error:
+            raise BackendUnavailable(
+                "the authorization server of the tool's backend failed too often, so its circuit breaker is open: retry in"
+                f" {error.retry_after} s",
+                retry_after=error.retry_after,
+            ) from None
+        answered: bool | None = None
+        try:
+            value = await self._joined(grant, seconds)
+            answered = True
+        except BackendAuthFailed as failed:
+            answered = not failed.down
+            raise
+        finally:
+            self._breakers.leave(key, answered, tried=tried)
+        return value
+
+    def drop(self, grant: Grant, value: str) -> bool:
+        """The backend refused this token: forget it. Whether another one should be tried."""
+        token, now = self._held.get(grant), self._clock()
+        if token is None or token.value != value:
+            return True
+        if now - self._dropped.get(grant, now - AGAIN) < AGAIN:
+            return False
+        del self._held[grant]
+        _put(self._dropped, grant, now)
+        return True
+
+    async def _joined(self, grant: Grant, seconds: float) -> str:
+        task = self._running.get(grant)
+        if task is None:
+            task = self._running[grant] = asyncio.create_task(self._fetch(grant))
+            task.add_done_callback(lambda done: self._done(grant, done))
+        try:
+            async with asyncio.timeout(seconds) as scope:
+                return await asyncio.shield(task)  # a caller that leaves ends it for nobody
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            raise BackendAuthFailed(
+                f"the authorization server gave no token within {seconds:g} s", down=True
+            ) from None
+        except BackendAuthFailed as failed:
+            raise failed.copy() from failed
+
+    def _done(self, grant: Grant, task: asyncio.Task[str]) -> None:
+        self._running.pop(grant, None)
+        if not task.cancelled():
+            task.exception()  # seen: perhaps no caller waits any more
+
+    async def _fetch(self, grant: Grant) -> str:
+        began = self._clock()
+        try:
+            try:
+                async with asyncio.timeout(FETCH_SECONDS) as scope:
+                    granted = await self._granted(grant)
+            except TimeoutError:
+                if not scope.expired():
+                    raise
+                raise TimedOut(f"no token within {FETCH_SECONDS:g} s") from None
+        except OutboundError as error:
+            if isinstance(error, EgressRefused):
+                raise
+            down = isinstance(error, Unreachable | TimedOut)
+            raise self._noted(
+                grant, BackendAuthFailed(f"no answer of the authorization server: {error}", down=down)
+            ) from error
+        except BackendAuthFailed as failed:
+            raise self._noted(grant, failed) from None
+        self._failed.pop(grant, None)
+        if self._is_current(grant):
+            until = began + granted.lifetime - min(EARLY, granted.lifetime / 2)
+            _put(self._held, grant, _Token(granted.value, until))
+        return granted.value
+
+    def _noted(self, grant: Grant, failed: BackendAuthFailed) -> BackendAuthFailed:
+        log.warning(
+            "no access token for %s of namespace %s from its authorization server: %s",
+            grant.backend,
+            grant.namespace,
+            failed.detail,
+        )
+        seconds = _FAILED_SECONDS if failed.down else _REFUSED_SECONDS
+        _put(self._failed, grant, (self._clock() + seconds, failed.copy()))
+        return failed
+
+    async def _granted(self, grant: Grant) -> answers.Granted:
+        resource, url = grant.resource, grant.token_url
+        if url is None:
+            assert grant.server is not None
+            found = await discovery.found(
+                lambda *asked: self._send(grant, *asked), grant.server, resource, self._policy.current
+            )
+            url, resource = found.token_url, found.resource
+        to = check_url(url, self._policy.current)
+        if to.names.isdisjoint(grant.hosts):
+            raise Refused(
+                "the credential's annotation toolcrib.dev/hosts does not list the token endpoint's host. Add it; a host without"
+                " a port means https on port 443"
+            )
+        headers, body = grants.request(grant, resource)
+        return answers.token(await self._send(grant, to, "POST", to.path, headers, body))
+
+    async def _send(
+        self, grant: Grant, to: Target, method: str, path: str, headers: Mapping[str, str], body: bytes | None
+    ) -> OutboundResponse:
+        return await self._outbound.send(
+            OutboundRequest(
+                target=to,
+                method=method,
+                path=path,
+                headers=headers,
+                body=body,
+                timeout=FETCH_SECONDS,
+                max_bytes=answers.MOST_BYTES,
+                owner=grant.namespace,
+            )
+        )
+
+    def _forget(self) -> None:
+        """Drop what was obtained with Secrets that are gone or have changed."""
+        kept: tuple[OrderedDict[Grant, Any], ...] = (self._held, self._failed, self._dropped)
+        for held in kept:
+            for grant in [each for each in held if not self._is_current(each)]:
+                del held[grant]
+
+    def _is_current(self, grant: Grant) -> bool:
+        return grants.values(grant.references, self._credentials) == (grant.client_id, grant.client_secret)
+
+
+def _put(held: OrderedDict[Grant, _T], grant: Grant, value: _T) -> None:
+    held[grant] = value
+    held.move_to_end(grant)
+    if len(held) > _MOST:
+        held.popitem(last=False)
