@@ -23,6 +23,7 @@ from toolcrib.wire.publish import PublishedAuth, PublishedBackend
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.calls.assertions.signing import Assertions
 from toolcrib_registry.calls.credentials import CredentialStore
+from toolcrib_registry.calls.oauth.tokens import Tokens
 from toolcrib_registry.clock import SystemClock
 from toolcrib_registry.importing.importer import Importer
 from toolcrib_registry.importing.room import Room
@@ -58,6 +59,7 @@ class Imports:
     credentials: CredentialStore
     policy: ReplaceablePolicy
     client: McpClient
+    tokens: Tokens
     servers: tuple[ServerWanted, ...] = ()
     report: ServersReport = field(default_factory=ServersReport)
 
@@ -111,9 +113,10 @@ async def importing(
     issuer = "" if assertions is None else assertions.issuer
     async with OutboundHttp(policy) as outbound:
         client = McpClient(outbound, BOUNDS)
+        tokens = Tokens(outbound, policy, credentials)
         importer = Importer(
             client,
-            Routes(policy, credentials, assertions, issuer),
+            Routes(policy, credentials, assertions, issuer, tokens),
             SystemClock(),
             looks,
             bounds=BOUNDS,
@@ -122,8 +125,9 @@ async def importing(
         )
         running = asyncio.create_task(importer.run())
         try:
-            yield Imports(importer, looks, credentials, policy, client)
+            yield Imports(importer, looks, credentials, policy, client, tokens)
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
+            await tokens.close()
             await client.close()

@@ -32,9 +32,11 @@ def auth(namespace: str = "heist", **oauth: Any) -> PublishedAuth:
     )
 
 
-def credentials(*hosts: str, namespace: str = "heist", secret: str = SECRET) -> Credentials:
+def credentials(
+    *hosts: str, namespace: str = "heist", client: str = CLIENT, secret: str = SECRET
+) -> Credentials:
     """The client's Secret, as the operator pushes it."""
-    values = {ID_KEY: CLIENT, SECRET_KEY: secret}
+    values = {ID_KEY: client, SECRET_KEY: secret}
     made = (
         Credential(namespace=namespace, name="client", key=key, hosts=hosts, value=value)
         for key, value in values.items()

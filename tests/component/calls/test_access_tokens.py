@@ -12,7 +12,17 @@ import pytest
 
 from evil_upstream import Request, Upstream, response, upstream
 from published import bot, tool
-from token_endpoint import CLIENT, SECRET, TokenEndpoint, auth, basic, credentials, form, store, token_endpoint
+from token_endpoint import (
+    CLIENT,
+    SECRET,
+    TokenEndpoint,
+    auth,
+    basic,
+    credentials,
+    form,
+    store,
+    token_endpoint,
+)
 from toolcrib.resources.backends import ClientAuthentication
 from toolcrib.wire.publish import Credentials, PublishedBackend, PublishedTool
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
@@ -205,15 +215,15 @@ async def hangs(_: asyncio.StreamReader, __: asyncio.StreamWriter) -> None:
     await asyncio.Event().wait()
 
 
-async def test_an_authorization_server_that_hangs_costs_a_call_its_deadline_and_opens_its_own_breaker() -> None:
+async def test_an_authorization_server_that_hangs_costs_a_call_its_deadline_and_opens_its_own_breaker() -> (
+    None
+):
     async with living() as world, upstream(raw=hangs) as slow:
         world.held(slow.url, world.up.url)
         for _ in range(5):
             error = await failure(world, timeout=0.05, token_url=f"{slow.url}/token")
             assert "no token within" in error.detail
-        unavailable = await failure(
-            world, BackendUnavailable, timeout=0.05, token_url=f"{slow.url}/token"
-        )
+        unavailable = await failure(world, BackendUnavailable, timeout=0.05, token_url=f"{slow.url}/token")
 
         assert "authorization server" in unavailable.detail
         assert slow.accepts == 1, "one request serves all callers"
@@ -236,7 +246,9 @@ async def test_a_token_that_the_backend_no_longer_accepts_is_replaced_once(
     assert len(world.idp.requests) == 2
 
 
-async def test_a_401_that_is_not_of_the_token_repeats_no_call_that_may_have_been_executed(world: World) -> None:
+async def test_a_401_that_is_not_of_the_token_repeats_no_call_that_may_have_been_executed(
+    world: World,
+) -> None:
     world.refusal.append(lambda _: response(b"{}", status=401))
     await world.call()
     world.idp.good.clear()

@@ -198,7 +198,9 @@ async def test_a_server_cannot_send_the_secret_to_a_place_that_its_secret_does_n
 
 
 @pytest.mark.parametrize("where", ["challenge", "server", "endpoint"])
-@pytest.mark.parametrize("place", ["http://169.254.169.254/latest", "https://10.0.0.1/", "https://a.example/"])
+@pytest.mark.parametrize(
+    "place", ["http://169.254.169.254/latest", "https://10.0.0.1/", "https://a.example/"]
+)
 async def test_a_server_cannot_lead_the_registry_to_a_place_that_the_guard_refuses(
     world: World, where: str, place: str
 ) -> None:

@@ -200,7 +200,7 @@ async def test_each_request_to_a_server_that_takes_assertions_has_one_of_its_own
         assert claims["sub_iss"] == claims["iss"] == "https://registry.example"
 
 
-def test_a_route_shows_no_secret() -> None:
+async def test_a_route_shows_no_secret() -> None:
     credentials = CredentialStore()
     credential = Credential(
         namespace="team", name="files-token", key="token", hosts=("http://127.0.0.1:9",), value="first-secret"
@@ -208,6 +208,6 @@ def test_a_route_shows_no_secret() -> None:
     credentials.replace(Credentials(epoch=1, credentials=(credential,)))
     backend = PublishedBackend(url="http://127.0.0.1:9/mcp", auth=AUTH)
     routes = Routes(EgressPolicy(loopback=True), credentials)
-    route = routes.of(ServerWanted(server="team/files", backend=backend))
+    route = await routes.of(ServerWanted(server="team/files", backend=backend))
     assert route.credential.headers == {"authorization": "Bearer first-secret"}
     assert "first-secret" not in repr(route)

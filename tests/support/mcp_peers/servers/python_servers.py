@@ -1,17 +1,46 @@
 """An MCP server of others on a free port of loopback, run in the environment `current`: python python_servers.py sdk|fastmcp json|stream
 
 It prints its port once it listens. Tools: `add`, `fails`, `blocks`, `asks` (which elicits), and `grow` (which adds a tool of
-the given name and tells of it). With `login` as a third word, it wants a token that an authorization server gives.
+the given name and tells of it). With `login` as a third word, it wants a token that an authorization server gives, and accepts none;
+with `issuer=URL` it accepts those of this OpenID provider (sdk alone).
 With `changing`, the SDK's server has `target`, and `change`, which gives that another value of the field that it names.
 """
 
+import asyncio
 import socket
 import sys
 
 import uvicorn
 
 
-def sdk(as_json: bool, login: bool) -> object:
+class OfIssuer:
+    """Accepts the tokens of an OpenID provider, by its keys."""
+
+    def __init__(self, issuer: str) -> None:
+        self.issuer = issuer
+
+    async def verify_token(self, token: str) -> object:
+        from mcp.server.auth.provider import AccessToken
+
+        try:
+            claims = await asyncio.to_thread(self._claims, token)
+        except Exception:
+            return None
+        return AccessToken(token=token, client_id=claims["sub"], scopes=["use"], expires_at=claims["exp"])
+
+    def _claims(self, token: str) -> dict:
+        import httpx
+        import jwt
+
+        found = httpx.get(f"{self.issuer}/.well-known/openid-configuration", trust_env=False).json()
+        keys = jwt.PyJWKSet.from_dict(httpx.get(found["jwks_uri"], trust_env=False).json())
+        key = next(k for k in keys.keys if k.key_id == jwt.get_unverified_header(token)["kid"])
+        return jwt.decode(
+            token, key.key, algorithms=["RS256"], issuer=self.issuer, options={"verify_aud": False}
+        )
+
+
+def sdk(as_json: bool, login: bool, issuer: str | None, port: int) -> object:
     """The SDK's server, which speaks both eras."""
     from mcp.server import MCPServer
     from mcp.server.auth.settings import AuthSettings
@@ -31,6 +60,11 @@ def sdk(as_json: bool, login: bool) -> object:
             required_scopes=["use"],
         )
         auth = {"auth": settings, "token_verifier": Nobody()}
+    if issuer is not None:
+        settings = AuthSettings(
+            issuer_url=issuer, resource_server_url=f"http://127.0.0.1:{port}/mcp", required_scopes=["use"]
+        )
+        auth = {"auth": settings, "token_verifier": OfIssuer(issuer)}
     server = MCPServer("peer", instructions="Use it well.", **auth)
 
     class Name(BaseModel):
@@ -136,7 +170,7 @@ def changing(server: object) -> None:
         return field
 
 
-def fastmcp(as_json: bool, login: bool) -> object:
+def fastmcp(as_json: bool, *_: object) -> object:
     """FastMCP's."""
     from fastmcp import Context, FastMCP
     from fastmcp.utilities.types import Image
@@ -182,5 +216,8 @@ def fastmcp(as_json: bool, login: bool) -> object:
 
 listener = socket.create_server(("127.0.0.1", 0))
 print(listener.getsockname()[1], flush=True)
-app = {"sdk": sdk, "fastmcp": fastmcp}[sys.argv[1]](sys.argv[2] == "json", "login" in sys.argv)
+issuer = next((word.removeprefix("issuer=") for word in sys.argv if word.startswith("issuer=")), None)
+app = {"sdk": sdk, "fastmcp": fastmcp}[sys.argv[1]](
+    sys.argv[2] == "json", "login" in sys.argv, issuer, listener.getsockname()[1]
+)
 uvicorn.Server(uvicorn.Config(app, log_level="warning")).run([listener])
