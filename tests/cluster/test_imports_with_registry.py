@@ -3,11 +3,13 @@
 import json
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dex import Dex, secret_of
 from manifests import binding, manifest
 from mcp_peers import environments, python_server
 from operator_harness import OperatorProcess, conditions, running
@@ -154,3 +156,72 @@ def test_the_example_is_one_apply_from_a_server_to_its_tools(server: ApiServer, 
                 headers = registry.auth("heist", "planner", uid=uid.stdout)
                 wait_until(lambda: seen(registry, headers) == TOOLS)
                 wait_until(lambda: said(server, "files").get("Ready") == ("True", "Ready"))
+
+
+def credential(hosts: str, **values: str) -> dict[str, Any]:
+    labels, annotations = {"toolcrib.dev/backend-credential": "true"}, {"toolcrib.dev/hosts": hosts}
+    metadata = {"name": "client", "namespace": "heist", "labels": labels, "annotations": annotations}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": values}
+
+
+def message(server: ApiServer, name: str) -> str:
+    path = f"/apis/toolcrib.dev/v1alpha1/namespaces/heist/toolservers/{name}"
+    found = server.client.get(path).json()["status"]["conditions"]
+    return str(next(each["message"] for each in found if each["type"] == "Ready"))
+
+
+@contextmanager
+def operating(server: ApiServer, folder: Path, *more: str) -> Iterator[RunningRegistry]:
+    """A registry, and the operator's own process that publishes to it."""
+    token = folder / "token"
+    token.write_text(mint(OPERATOR, audience="toolcrib-admin"))
+    kubeconfig = server.kubeconfig_for(server.token_request("toolcrib-system", "toolcrib-operator"))
+    with running_registry(publish=False) as registry:
+        options = ("--token-file", str(token), *more)
+        with running(OperatorProcess(kubeconfig, [registry.admin_url], folder, *options)):
+            yield registry
+
+
+def test_a_server_that_wants_a_login_says_so_with_the_address_that_describes_it(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    home = tmp_path / "peer"
+    home.mkdir()
+    with python_server.running(home, "sdk", "json", "login") as url, operating(server, tmp_path):
+        apply(server, toolserver("peer", url))
+        wait_until(lambda: said(server, "peer").get("Ready") == ("False", "LoginRequired"), 60)
+        assert "https://peer.example/.well-known/oauth-protected-resource/mcp" in message(server, "peer")
+        assert said(server, "peer")["Imported"][0] == "False"
+
+
+def test_a_server_is_imported_with_tokens_of_its_authorization_server_until_the_secret_is_gone(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    require_real("dex")
+    home = tmp_path / "peer"
+    home.mkdir()
+    bound = server.kubectl("-n", "heist", "create", "rolebinding", "toolcrib-credentials", "--clusterrole",
+                           "toolcrib-credentials", "--serviceaccount", "toolcrib-system:toolcrib-operator")  # fmt: skip
+    assert bound.returncode == 0, bound.stderr
+    with ExitStack() as stack:
+        dex = stack.enter_context(Dex(["toolcrib"]))
+        url = stack.enter_context(python_server.running(home, "sdk", "json", f"issuer={dex.issuer}"))
+        registry = stack.enter_context(operating(server, tmp_path, "--credential-namespaces", "heist"))
+        auth = {
+            "type": "ClientCredentials",
+            "secretKeyRef": {"name": "client", "key": "client-secret"},
+            "oauth": {},
+        }
+        secret = {"client-id": "toolcrib", "client-secret": secret_of("toolcrib")}
+        apply(
+            server,
+            credential(f"{dex.url} {url.removesuffix('/mcp')}", **secret),
+            toolserver("peer", url, mcp={"url": url, "auth": auth}),
+        )
+
+        wait_until(lambda: said(server, "peer").get("Ready") == ("True", "Ready"), 60)
+        gone = server.kubectl("-n", "heist", "delete", "secret", "client")
+        assert gone.returncode == 0, gone.stderr
+        wait_until(lambda: said(server, "peer").get("Ready") == ("False", "CredentialMissing"), 60)
+        wait_until(lambda: len(registry.registry.deps.credentials) == 0, 60)
+        assert secret_of("toolcrib") not in message(server, "peer") + registry.metrics()
