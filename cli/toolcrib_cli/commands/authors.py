@@ -99,6 +99,8 @@ def try_tool(
     caller = ":".join(("system:serviceaccount", *accounts.find(folder, account)))
     place = _place(folder, state, backend or [], allow_host or [])
     done = asyncio.run(trial.call(chosen, given, found.credentials, place, caller))
+    if done.error is not None and (why := found.credential_missing.get(chosen.tool_id)):
+        done.notes.append(f"{why} (Secrets are read from {file} and from --manifests)")
     where = None
     if search:
         rest = [t for i, t in found.tools.items() if i != chosen.tool_id]
@@ -146,7 +148,8 @@ def _print(tool_id: str, caller: str, done: Trial, where: Placing | None) -> Non
         answered = f" (the backend answered {done.status})" if done.status is not None else ""
         output.line(f"error: {error.code}: {error.detail}{answered}", style="bold red", stderr=True)
         for item in error.extra.get("errors") or ():
-            output.line(f"  {item['pointer']}: {item['message']}", stderr=True)
+            about = f"{item['pointer']}: " if item["pointer"] else ""
+            output.line(f"  {about}{item['message']}", stderr=True)
         if (said := error.extra.get("upstream")) is not None:
             output.line(f"  the tool says: {said}", stderr=True)
     else:

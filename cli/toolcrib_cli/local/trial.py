@@ -27,6 +27,7 @@ from toolcrib_cli.manifests import FileContent, Loaded
 from toolcrib_operator.assessment import Assessor
 from toolcrib_operator.kinds.secret import SECRET
 from toolcrib_operator.kinds.table import WATCHED
+from toolcrib_operator.kinds.verdicts import ToolVerdict
 from toolcrib_operator.objects import Ref
 from toolcrib_operator.settings import LoopSettings
 from toolcrib_operator.world import World
@@ -88,6 +89,8 @@ class Assessed:
     credentials: tuple[Credential, ...]
     refusals: Mapping[str, str]
     """Tool id to reason and message."""
+    credential_missing: Mapping[str, str]
+    """The same for tools that are used, but have no credential."""
 
 
 def assessed(content: FileContent, others: Iterable[FileContent]) -> Assessed:
@@ -109,8 +112,13 @@ def assessed(content: FileContent, others: Iterable[FileContent]) -> Assessed:
         for ref, verdict in assessor.verdicts.items()
         if ref.kind == "Tool" and verdict.refusal is not None
     }
+    missing = {
+        ref.key: f"{verdict.credential.reason}: {verdict.credential.message}"
+        for ref, verdict in assessor.verdicts.items()
+        if isinstance(verdict, ToolVerdict) and verdict.credential is not None
+    }
     batch = assessor.batch()
-    return Assessed({t.tool_id: t for t in batch.tools}, assessor.credentials, refusals)
+    return Assessed({t.tool_id: t for t in batch.tools}, assessor.credentials, refusals, missing)
 
 
 async def call(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import types
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -66,13 +66,10 @@ def near(word: str, known: Iterable[str], least: float = 0.6, *, most: int = 3) 
 
 
 def _finding(error: Any, model: type[BaseModel]) -> Finding:
-    path = ""
-    for part in error["loc"]:
-        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
+    path = _path(error["loc"])
     kind, context = error["type"], error.get("ctx") or {}
     if kind == "extra_forbidden":
-        fields = _fields(model, error["loc"][:-1])
-        return Finding(path, "unknown field", close(str(error["loc"][-1]), fields))
+        return Finding(path, "unknown field", _elsewhere(model, error["loc"]) or _near(model, error["loc"]))
     if kind in _TYPES:
         return Finding(path, _TYPES[kind])
     if kind in ("literal_error", "enum"):
@@ -85,6 +82,28 @@ def _finding(error: Any, model: type[BaseModel]) -> Finding:
             "name at least one entry, or leave the field out where it is optional",
         )
     return Finding(path, wording.said(error, WORDS))
+
+
+def _near(model: type[BaseModel], loc: Sequence[Any]) -> str:
+    return close(str(loc[-1]), _fields(model, loc[:-1]))
+
+
+def _elsewhere(model: type[BaseModel], loc: Sequence[Any]) -> str:
+    """That the field stands at the wrong depth: it is one of an object around its place, or of one beside it."""
+    *place, name = loc
+    around = [place[:depth] for depth in range(len(place) - 1, 0, -1)]
+    beside = [[*place, inner] for inner in _fields(model, place)]
+    for other in (*around, *beside):
+        if name in _fields(model, other):
+            return f"it is a field of {_path(other)}"
+    return ""
+
+
+def _path(loc: Iterable[Any]) -> str:
+    path = ""
+    for part in loc:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
+    return path
 
 
 def _fields(model: type[BaseModel], path: Iterable[Any]) -> list[str]:

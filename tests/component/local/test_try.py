@@ -101,6 +101,15 @@ def test_the_backend_is_called_once_and_no_credential_is_shown(
     assert "s3cret" not in "".join(run(text, "city=12", "--no-search")[1:])
 
 
+def test_a_secret_that_is_not_beside_the_tool_is_named(run: Run, backend: int, asked: list[Asked]) -> None:
+    auth = "    auth: {type: Bearer, secretKeyRef: {name: key, key: token}}\n"
+    ended, _, err = run(tool(f'{{url: "http://127.0.0.1:{backend}/"}}', auth), "city=12", "--no-search")
+
+    assert (ended, asked) == (Exit.FAILED, [])
+    assert "CredentialMissing: Secret team-a/key does not exist" in err
+    assert "tool.yaml and from --manifests" in err
+
+
 def test_a_service_that_verifies_assertions_takes_the_call_though_no_registry_runs(
     run: Run, asked: list[Asked]
 ) -> None:
@@ -153,7 +162,7 @@ def test_the_hosts_file_of_the_data_folder_counts(run: Run, backend: int, tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "ended", "said"),
     [
-        (["days=3"], Exit.FAILED, '"city" is a required property'),
+        (["days=3"], Exit.FAILED, '\n  "city" is a required property'),
         (["city=Oslo", "days=much"], Exit.FAILED, "/days: "),
         (["city"], Exit.USAGE, "is not key=value"),
     ],

@@ -73,6 +73,14 @@ def test_no_words_are_a_regular_expression() -> None:
             {"backend": {"http": {"service": {"name": "tools", "prot": 80}}}},
             "spec.backend.http.service.prot: unknown field (did you mean port?)",
         ),
+        (
+            {"backend": {"http": {"url": "http://x", "auth": {"type": "Bearer"}}}},
+            "spec.backend.http.auth: unknown field (it is a field of spec.backend)",
+        ),
+        (
+            {"backend": {"url": "http://x"}},
+            "spec.backend.url: unknown field (it is a field of spec.backend.http)",
+        ),
     ],
 )
 def test_a_mistake_is_told_with_what_is_expected_or_meant(changes: dict[str, Any], expected: str) -> None:
