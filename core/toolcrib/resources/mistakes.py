@@ -19,6 +19,8 @@ WORDS = {
     backends.URL: "an http:// or https:// address, as in https://api.example.com/v1, without user, query or fragment",
     backends.PATH: "a path that begins with '/', of printable ASCII characters",
     backends.HEADER: "1 to 64 letters, digits or '-'",
+    backends.OAUTH_SCOPE: "scopes separated by single spaces, as in read write, without quotes and backslashes",
+    backends.RESOURCE: "an absolute URI without a fragment, as in https://api.example.com",
     backends.SECRET_KEY: "1 to 253 letters, digits, '_', '.' or '-'",
     tools.DIGEST: "sha256: and 64 digits of 0-9 and a-f; copy it from status.approvalDigest",
     servers.GLOB: "1 to 128 characters without control characters",
