@@ -31,6 +31,7 @@ _KINDS = {
     "mapping_type": "must be an object",
     "model_type": "must be an object",
     "model_attributes_type": "must be an object",
+    "extra_forbidden": "unknown field",
 }
 
 

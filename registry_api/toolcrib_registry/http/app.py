@@ -211,7 +211,9 @@ async def _http_exception(request: Request, error: HTTPException) -> Response:
 
 
 async def _invalid(request: Request, error: RequestValidationError) -> Response:
-    return _answer(request, invalid(error.errors()))
+    body = getattr(request.scope.get("route"), "body_field", None)
+    model = None if body is None else body.field_info.annotation
+    return _answer(request, invalid(error.errors(), getattr(model, "model_fields", ())))
 
 
 async def _broken(request: Request, error: Exception) -> Response:

@@ -70,7 +70,7 @@ async def call(asked: Asked) -> Answer:
     errors: list[Any] = []
     body = _valid(_CALL, asked.body, ("body",), errors)
     if errors or body is None:
-        raise invalid(errors)
+        raise invalid(errors, CallRequest.model_fields)
     named, answer = await calls.call(asked.deps, asked.asker, body.tool, body.arguments, asked.request_id)
     return call_response.sent(asked.deps, named, call_response.wrapped(named, answer), "application/json")
 
@@ -96,7 +96,7 @@ async def search(asked: Asked) -> Answer:
     errors: list[Any] = []
     body = _valid(_SEARCH, asked.body, ("body",), errors)
     if errors or body is None:
-        raise invalid(errors)
+        raise invalid(errors, SearchRequest.model_fields)
     wanted = Wanted(
         query=body.query or "",
         tags=body.tags,

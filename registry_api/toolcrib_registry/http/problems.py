@@ -11,7 +11,7 @@ the byte. The request's id is in the header `X-Request-Id`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -19,6 +19,7 @@ from fastapi import HTTPException
 from starlette.responses import Response
 
 from toolcrib import wording
+from toolcrib.resources import mistakes
 from toolcrib.wire.simple import PATH
 from toolcrib_registry.calls.errors import CallError, Refused
 from toolcrib_registry.calls.step_up import InsufficientScope
@@ -200,15 +201,29 @@ def unrouted(methods: Sequence[str]) -> ProblemError:
     )
 
 
-def invalid(errors: Iterable[Any]) -> ProblemError:
-    """400, naming the fields at fault; what was sent is not repeated, it may hold a secret. `errors` are pydantic's."""
+def invalid(errors: Iterable[Any], fields: Collection[str] = ()) -> ProblemError:
+    """400, naming the fields at fault; what was sent is not repeated, it may hold a secret.
+
+    Args:
+        errors: pydantic's.
+        fields: those of the body.
+    """
     found = [
-        {"field": ".".join(str(p)[:64] for p in e.get("loc", ())), "message": wording.said(e, FORMS)[:300]}
+        {"field": ".".join(str(p)[:64] for p in e.get("loc", ())), "message": _said(e, fields)}
         for e in list(errors)[:20]
     ]
     first = found[0] if found else {"field": "", "message": "not valid"}
     detail = f"{first['field']}: {first['message']}"
     return ProblemError("invalid_request", detail, extra={"errors": found})
+
+
+def _said(error: Any, fields: Collection[str]) -> str:
+    said = wording.said(error, FORMS)[:300]
+    place = error.get("loc", ())
+    if error.get("type") == "extra_forbidden" and len(place) == 2 and len(str(place[1])) <= 64:
+        meant = mistakes.nearest(str(place[1]), fields)
+        said += f"; did you mean {meant}?" if meant else ""
+    return said
 
 
 def broken() -> ProblemError:

@@ -118,7 +118,7 @@ def test_where_nothing_fits_nothing_is_answered_over_http_unless_all_is_asked_fo
         ({"min_score": -1}, "greater than or equal to 0"),
         ({"states": ["Disabled"]}, "'Active' or 'Deprecated'"),
         ({"namespaces": ["n"] * 33}, "at most 32 items"),
-        ({"searchmode": "dense"}, "Extra inputs are not permitted"),
+        ({"searchmode": "dense"}, "unknown field; did you mean search_mode?"),
     ],
 )
 def test_a_wrong_value_is_refused_with_what_would_do(

@@ -111,7 +111,7 @@ def test_a_wrong_store_is_named(tmp_path: Path, store: dict[str, Any], words: st
         ({"kind": "redis", "url": "redis://redis/hunter2"}, "url must be redis://"),
         ({"kind": "redis", "url": "redis://redis", "ca_file": "/ca"}, "rediss://"),
         ({"kind": "redis", "url": "redis://redis", "username": "x"}, "password_file"),
-        ({"kind": "redis", "url": "redis://redis", "password": "hunter2"}, "Extra inputs"),
+        ({"kind": "redis", "url": "redis://redis", "password": "hunter2"}, "unknown field"),
         ({"timeout": 0}, "greater than 0"),
     ],
 )
