@@ -7,6 +7,9 @@ BIN := $(VENV)/bin
 ARGS ?=
 # how many processes run `make test`; each starts real servers of its own (about 1 GB), JOBS=0 runs them in this one
 JOBS ?= 2
+# Files in their own order: pytest-xdist would begin with those of many tests, and end with one process in a long test of
+# real servers while the others have nothing to do. In their own order the many short ones of tests/unit come last.
+DIST := --dist loadfile --no-loadscope-reorder
 # what `make image` may be given
 TAG ?= toolcrib:dev
 BASE_IMAGE ?=
@@ -37,7 +40,7 @@ up: env ## Start Toolcrib on this machine with the example tools and agents; Ctr
 	@exec $(BIN)/toolcrib up --manifests examples/heist --manifests examples/catalog $(ARGS)
 
 test: env build-tools ## Run all tests, those on the real API server and the real Weaviate included
-	TOOLCRIB_REQUIRE_REAL=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+	TOOLCRIB_REQUIRE_REAL=1 $(BIN)/python -m pytest -n $(JOBS) $(DIST) $(ARGS)
 
 check: env ## Lint, format, types, import contracts, the words of pages and strings, and generated files that are up to date
 	$(BIN)/ruff check $(SOURCES)
@@ -77,7 +80,7 @@ build-tools: env ## Find or build (once, with Go, about 20 minutes) the real ser
 	@$(BIN)/python tests/support/realparts/build.py
 
 test-long: env build-tools ## Run the tests that keep real servers busy for long: upgrades, dashboards and rules in a real Prometheus
-	TOOLCRIB_REQUIRE_REAL=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "long and not node" $(ARGS)
+	TOOLCRIB_REQUIRE_REAL=1 $(BIN)/python -m pytest -n $(JOBS) $(DIST) -m "long and not node" $(ARGS)
 
 cluster-demo: env build-tools ## The tour of the cluster, against a real API server and a real Weaviate on loopback
 	@exec $(BIN)/python examples/cluster/demo.py $(ARGS)

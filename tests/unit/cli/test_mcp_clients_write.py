@@ -3,7 +3,6 @@
 import os
 import socket
 import stat
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from realparts import loaded
 from realparts.required import required
 from toolcrib_cli import main as cli
 from toolcrib_cli.errors import Exit
@@ -22,7 +22,7 @@ ADDED = ("client", "config", "cursor", "--url", "https://toolcrib.example.com", 
 def refused(file: str) -> str:
     """What is said of a file that is refused. A process of its own: one that waits for a pipe can be ended."""
     command = [sys.executable, "-m", "toolcrib_cli", *ADDED, file]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = loaded.run(command, timeout=60)
     assert (done.returncode, done.stdout) == (Exit.USAGE, "")
     assert "Traceback" not in done.stderr
     return done.stderr
