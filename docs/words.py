@@ -2,7 +2,8 @@
 
 `python docs/words.py` prints `file:line: "found" → use` for each finding and ends with 1 if there is one. Code in
 pages (fences, spans, link targets), docstrings, and strings without a space are not looked at: names do not change.
-It also finds guides whose sentences are too long on average; `python docs/words.py --sentences` prints every page's figure.
+It also finds guides whose sentences are too long on average, and guides and concepts that together have too many words.
+`python docs/words.py --sentences` prints every page's figures.
 """
 
 import ast
@@ -49,6 +50,9 @@ CHART = (
 MEASURED = "docs/guides/*.md"
 LONGEST = 17.0
 """Words that a sentence of a guide has on average, at most."""
+COUNTED = ("docs/guides/*.md", "docs/concepts/*.md")
+MOST = 42_000
+"""Words that guides and concepts have together, at most, as `wc -w` counts them."""
 CODE = re.compile(r"^```.*?^```|`[^`\n]*`|\]\([^)]*\)", re.MULTILINE | re.DOTALL)
 
 
@@ -115,6 +119,12 @@ def averages() -> dict[str, float]:
     return {str(f.relative_to(ROOT)): sum(each) / len(each) for f, each in counts.items() if each}
 
 
+def lengths() -> dict[str, int]:
+    """Words of each guide and concept, tables and code included."""
+    files = [f for glob in COUNTED for f in sorted(ROOT.glob(glob))]
+    return {str(f.relative_to(ROOT)): len(f.read_text(encoding="utf-8").split()) for f in files}
+
+
 def findings() -> Iterator[str]:
     """One line a finding."""
     known = rules()
@@ -133,11 +143,15 @@ def findings() -> Iterator[str]:
     for page, words in averages().items():
         if words > LONGEST:
             yield f"{page}: {words:.1f} words a sentence on average → at most {LONGEST:g}: one thought a sentence"
+    if (total := sum(lengths().values())) > MOST:
+        yield f"docs: {total:,} words in guides and concepts → at most {MOST:,}: say a thing once, and link to it"
 
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--sentences"]:
-        print("\n".join(f"{words:5.1f}  {page}" for page, words in averages().items()))
+        longest = averages()
+        print("\n".join(f"{n:6,} words {longest.get(page, 0):5.1f}  {page}" for page, n in lengths().items()))
+        print(f"{sum(lengths().values()):6,} words")
         sys.exit()
     told = list(findings())
     print("\n".join(told) or "words.toml: nothing found")

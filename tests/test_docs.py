@@ -454,6 +454,14 @@ def test_guides_name_no_tests_the_evidence_page_does() -> None:
     assert "docs/contributing/evidence.md" in named
 
 
+@pytest.mark.parametrize("file", sorted((DOCS / "guides").glob("*.md")), ids=relative)
+def test_a_guide_opens_with_an_example_or_a_table(file: Path) -> None:
+    """What the reader gets, in a few words, then the shortest example; where nothing is to be typed, a table."""
+    opening = re.split(r"^```|^\|", file.read_text(encoding="utf-8"), maxsplit=1, flags=re.MULTILINE)[0]
+
+    assert len(opening.split()) <= 80
+
+
 @pytest.mark.parametrize("name", ["guides/performance.md", "contributing/performance.md"])
 def test_every_section_with_figures_has_the_command_that_makes_them(name: str) -> None:
     sections = re.split(r"^## ", (DOCS / name).read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]

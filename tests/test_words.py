@@ -59,5 +59,13 @@ def test_a_guide_with_long_sentences_is_found(monkeypatch: pytest.MonkeyPatch) -
     )
 
 
+def test_too_many_words_in_guides_and_concepts_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = WORDS["lengths"]()
+    assert sum(words.values()) > words["docs/guides/audit.md"] > 1_000
+    monkeypatch.setitem(WORDS["findings"].__globals__, "MOST", 1_000)
+
+    assert [line for line in WORDS["findings"]() if line.startswith("docs: ")] != []
+
+
 def test_pages_and_strings_of_the_repository_hold_none() -> None:
     assert list(WORDS["findings"]()) == []

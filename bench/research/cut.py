@@ -1,6 +1,6 @@
 """When nothing fits: the least confidence of a best hit, by how many tools the caller sees.
 
-The best of many wrong tools looks better than the best of few. So the least confidence is a power of the view's size,
+The more tools a caller sees, the better the best wrong one looks. So the least confidence is a power of the view's size,
 fitted so that in views of every size next to no right hit is lost, and as few requests as possible are answered that
 nothing answers.
 """

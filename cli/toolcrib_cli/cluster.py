@@ -78,7 +78,7 @@ def read_config_map(
 def connect(kubeconfig: str | None, context: str | None) -> Kube:
     given = kubeconfig or next((str(path) for path in _paths(None) if path.is_file()), None)
     if context is not None and given is None:
-        raise CliError("--context: there is no kubeconfig", hint="say --kubeconfig FILE", code=Exit.USAGE)
+        raise CliError("--context: there is no kubeconfig", hint="specify --kubeconfig FILE", code=Exit.USAGE)
     try:
         return Kube(
             None if given is None else Path(given),
@@ -89,7 +89,7 @@ def connect(kubeconfig: str | None, context: str | None) -> Kube:
         )
     except ClusterUnavailable as error:
         raise CliError(
-            str(error), hint="say --kubeconfig FILE and --context NAME", code=Exit.USAGE
+            str(error), hint="specify --kubeconfig FILE and --context NAME", code=Exit.USAGE
         ) from error
 
 
@@ -119,7 +119,7 @@ def _refused(kind: str, error: ClusterUnavailable) -> CliError:
             "the API server does not accept your credentials", hint=str(error), code=Exit.NOT_PERMITTED
         )
     missing = isinstance(error.__cause__, Gone)
-    hint = "" if missing else "is it the right cluster? say --kubeconfig FILE or --context NAME"
+    hint = "" if missing else "is it the right cluster? Specify --kubeconfig FILE or --context NAME"
     return CliError(str(error), hint=hint, code=Exit.UNREACHABLE)
 
 

@@ -200,7 +200,7 @@ class Audit(Section):
     )
     mode: Literal["lenient", "strict"] = Field(
         default="lenient",
-        description="If a record cannot be written: lenient goes on and records in the chain how many were "
+        description="If a record cannot be written: lenient continues and records in the chain how many were "
         "lost; strict refuses calls (503 audit_unavailable), because each call's record must be "
         "on disk before the call is made.",
     )

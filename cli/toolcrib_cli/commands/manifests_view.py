@@ -136,7 +136,7 @@ class _Told:
             output.line(f"warning: {warning}", style="yellow")
         for content in self._contents:
             for skipped in content.skipped:
-                output.line(f"{content.file}: skipped, not one of ours: {skipped}")
+                output.line(f"{content.file}: skipped, not an object of Toolcrib: {skipped}")
         verdict = (
             f"{len(self.problems)} problem(s)"
             if self.problems

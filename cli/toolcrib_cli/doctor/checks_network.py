@@ -96,7 +96,7 @@ def metrics_from(facts: Facts) -> Verdict:
     if open_:
         return failed(f"everybody in the cluster may scrape: {listed(open_)}")
     peers = list(dict.fromkeys(p for d in doors.values() for p in d.named))
-    return passed(f"let in: {listed(peers)}" if peers else "nobody is let in")
+    return passed(f"allowed: {listed(peers)}" if peers else "no callers are allowed")
 
 
 def admin_port(facts: Facts) -> Verdict:

@@ -106,7 +106,7 @@ def audit(facts: Facts) -> Verdict:
     if not log.get("path"):
         return failed("the decision log is off")
     if not log.get("key_file"):
-        return failed("the decision log has no key: its writers can change what stands there")
+        return failed("the decision log has no key: anyone who can write it can change it")
     if facts.place is Place.CLUSTER and not facts.option("audit-anchors", "toolcrib-audit-anchors"):
         return failed("the log's heads are not anchored: cutting its end shows nowhere")
     if facts.place is Place.LOCAL:

@@ -53,7 +53,7 @@ AREAS: dict[str, tuple[Item, ...]] = {
     ),
     "Who may reach what": (
         Item("tool-services", "NetworkPolicies select the pods behind every Tool, and do not let everybody in.",
-             "`networkPolicy.tools`, or a policy of yours that lets in the registry's pods", network.tool_services),
+             "`networkPolicy.tools`, or your own policy that allows the registry's pods", network.tool_services),
         Item("assertion", "Calls of Services carry an assertion that the backend can verify.",
              "`registry.assertion`; remove `backend.assertion: false` from Tools", settings.assertion, BOTH),
         Item("metrics-from", "Only named pods may scrape the metrics.",
@@ -61,7 +61,7 @@ AREAS: dict[str, tuple[Item, ...]] = {
         Item("metrics-reasons", "Metrics do not tell a hidden tool from an absent one.",
              "`metrics.reasons: not_permitted`", settings.metrics_reasons, BOTH),
         Item("admin-port", "Only the operator reaches the admin port.",
-             "`networkPolicy.enabled: true`; no policy of yours for it", network.admin_port),
+             "`networkPolicy.enabled: true`; remove other policies for it", network.admin_port),
         Item("not-exposed", "No Ingress leads to the admin or metrics port.",
              "lead it to the Service of the agents' listener", network.not_exposed),
         Item("tls", "TLS at the door.", "`tls.mode` other than `off`", settings.tls, BOTH),
@@ -88,8 +88,8 @@ AREAS: dict[str, tuple[Item, ...]] = {
     "Evidence": (
         Item("audit", "Every decision is recorded, chained with a key and anchored.",
              "`registry.audit.enabled: true`, `registry.audit.anchors: true`", settings.audit, BOTH),
-        Item("audit-key", "The log's key is in a Secret of yours.", "`registry.audit.key.existingSecret`", settings.audit_key),
-        Item("assertion-keys", "The keys of assertions are in a Secret of yours.", "`registry.assertion.keys.existingSecret`",
+        Item("audit-key", "The log's key is in your own Secret.", "`registry.audit.key.existingSecret`", settings.audit_key),
+        Item("assertion-keys", "The keys of assertions are in your own Secret.", "`registry.assertion.keys.existingSecret`",
              settings.assertion_keys),
     ),
     "How it runs": (

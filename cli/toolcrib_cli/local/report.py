@@ -46,7 +46,7 @@ class Report:
         shown = ", ".join(f"{n} {kind}{'s' if n != 1 else ''}" for kind, n in counts.items() if n)
         output.line(f"manifests: {shown or 'none'}")
         for skipped in folders.skipped[:_MAX_LINES]:
-            output.line(f"skipped, not one of ours: {skipped}", style="dim")
+            output.line(f"skipped, not an object of Toolcrib: {skipped}", style="dim")
         self._problems(change, first=True)
 
     def first_used(self, tools: Sequence[str]) -> None:

@@ -96,7 +96,7 @@ def read_files(
         raise CliError(f"{len(problems)} problem(s) in the manifests:\n{shown}{more}", code=Exit.USAGE)
     if not empty and not any(c.objects for c in contents):
         named = ", ".join(map(str, paths))
-        raise CliError(f"no objects of ours in {named}", code=Exit.USAGE)
+        raise CliError(f"no objects of Toolcrib in {named}", code=Exit.USAGE)
     return contents
 
 

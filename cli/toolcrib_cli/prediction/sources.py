@@ -379,6 +379,6 @@ def _found(review: AccessReview, text: str, who: Who | None = None) -> Any:
     except AmbiguousName as error:
         raise CliError(
             f"several tools are called {text}",
-            hint=f"say one of {', '.join(error.tool_ids)}",
+            hint=f"specify one of {', '.join(error.tool_ids)}",
             code=Exit.USAGE,
         ) from error

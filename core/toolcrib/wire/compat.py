@@ -41,7 +41,7 @@ class FinderRequest(CompatRequest):
         default=None,
         ge=1,
         le=100,
-        description="Only tools of the best so many servers; 3 where it is left out, none with `query`.",
+        description="Only tools of the best N servers; default 3, or no limit with `query`.",
     )
     top_n_tools: int | None = Field(
         default=None, ge=1, le=100, description="How many; 1 where it is left out."

@@ -82,7 +82,7 @@ class ServersRequest(Wire):
 
     epoch: int = Field(ge=0, lt=1 << 63)
     seconds: float = Field(
-        default=60.0, ge=1, le=600, description="how long to go on without another request"
+        default=60.0, ge=1, le=600, description="how long to continue without another request"
     )
     servers: tuple[ServerWanted, ...] = Field(
         default=(), max_length=MOST_SERVERS, description="all; what is known of another one is forgotten"

@@ -63,7 +63,7 @@ class ProbeRequest(Wire):
     epoch: int = Field(ge=0, lt=1 << 63)
     every: float = Field(default=60.0, ge=1, le=3600, description="seconds between two probes of a place")
     seconds: float = Field(
-        default=45.0, ge=1, le=600, description="how long to go on without another request"
+        default=45.0, ge=1, le=600, description="how long to continue without another request"
     )
 
 

@@ -62,7 +62,7 @@ class SearchRequest(Request):
         default=None,
         ge=1,
         le=100,
-        description="Two stages: servers are ranked by their best tool, then the tools of the best so many servers are "
+        description="Two stages: servers are ranked by their best tool, then the tools of the best N servers are "
         "ranked among themselves. Tools without a server count as one server a namespace.",
     )
     min_score: MinScore | None = Field(

@@ -233,7 +233,7 @@ def check(
         RouteTableError: a route has no line, a line no route, or a line is there twice.
     """
     named = [(line.method, line.path) for line in lines]
-    wrong = [f"{m} {p} stands twice" for m, p in dict.fromkeys(named) if named.count((m, p)) > 1]
+    wrong = [f"{m} {p} is defined twice" for m, p in dict.fromkeys(named) if named.count((m, p)) > 1]
     served = {(line.method, line.path) for line in also}
     for route in _flat(routes):
         if route.method is not None:

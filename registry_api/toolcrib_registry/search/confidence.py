@@ -41,7 +41,7 @@ def logistic(lexical: float, dense: float | None, numbers: tuple[float, float, f
 def least_fit(count: int) -> float:
     """The confidence below which even the best hit of `count` visible tools is taken for chance.
 
-    It rises with the count, because the best of many wrong tools looks better than the best of few.
+    It rises with the count, because some wrong tool always looks plausible among many.
     """
     at_ten, tenfold, largest = LEAST_FIT
     return float(at_ten * tenfold ** (math.log10(max(1, min(count, largest))) - 1.0))

@@ -35,7 +35,7 @@ class Wanted:
     follows. None, what agents get by default: all or, where none fits (`least_fit` of as many tools as pass the filters, or
     `LEAST_WORDS`), none; the mode `compat` always keeps all, and where there is no cosine a word in common is enough."""
     top_k_servers: int | None = None
-    """Rank servers by their best tool, then the tools of the best so many among themselves."""
+    """Rank servers by their best tool, then the tools of the best N among themselves."""
     mode: AskedMode = "hybrid"
     """How to rank; words alone, flagged, where no vector can be made or the store is away."""
 

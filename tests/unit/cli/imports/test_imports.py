@@ -190,7 +190,7 @@ _MIB = 1 << 20
         ("[1" + ", " * (_MIB // 2), "line 1, column 5: Expecting value"),
         (
             "{" + "".join(f'"{n:05}":0,' for n in range(100_000)) + '"99999":0}',
-            "key '99999' stands twice in one object",
+            "key '99999' is given twice in one object: remove one",
         ),
     ],
     ids=["comment", "comments", "slash", "string", "backslash", "commas", "keys"],
@@ -341,7 +341,7 @@ def test_each_agent_of_an_allowlist_gets_one_binding_whose_scopes_must_be_chosen
         ("", "not JSON"),
         ("[1]", "does not hold a JSON object"),
         ('{"a": 1', "line 1"),
-        ('{"mcpServers": {"a": {}, "a": {}}}', "stands twice"),
+        ('{"mcpServers": {"a": {}, "a": {}}}', "is given twice"),
         ("[" * 100_000, "nested too deeply"),
         ('{"other": {"x": 1}}', "holds no MCP servers"),
         ('{"mcpServers": {}}', "names no servers"),

@@ -52,7 +52,7 @@ def test_a_line_may_be_answered_by_the_edge() -> None:
 
 
 def test_a_line_that_stands_twice_is_named() -> None:
-    with pytest.raises(RouteTableError, match="GET /things stands twice"):
+    with pytest.raises(RouteTableError, match="GET /things is defined twice"):
         check("agents", (*LINES, LINES[0]), served(*LINES).routes)
 
 
