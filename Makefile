@@ -149,8 +149,9 @@ large-namespaces: env build-tools ## 1,000 tools of 100 KB in one namespace, on 
 hidden-timing: env ## Measure how much longer an answer takes for a hidden tool than for none, 20,000 pairs a route; fails above 2 µs; wants a quiet machine
 	@exec $(BIN)/python bench/run.py hidden $(ARGS)
 
-mcp-bench: env ## Measure what MCP costs beside /v1: a call, a list, a large catalog, memory; fails above a bound; wants a quiet machine
-	@exec $(BIN)/python bench/run.py mcp $(ARGS)
+mcp-bench: env ## Measure what MCP costs: beside /v1, and the whole hop to an MCP server beside the server alone and FastMCP's proxy; fails above a bound; wants a quiet machine
+	@$(BIN)/python $(PEERS)/environments.py
+	@exec $(BIN)/python bench/run.py mcp hops $(ARGS)
 
 growth: env ## Measure how long a change takes to reach an agent at 10 to 10,000 tools; fails where p99 at 10,000 is more than 3 times that at 100
 	@exec $(BIN)/python bench/run.py growth $(ARGS)

@@ -23,6 +23,7 @@ ALONE = (
     "lookups",
     "counters",
     "mcp",
+    "hops",
     "folders",
     "growth",
     "health",

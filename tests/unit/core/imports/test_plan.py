@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests import manifest
-from toolcrib import names
+from toolcrib import names, publishing
 from toolcrib.imports.plan import Others, Plan, Standing, asked_for, plan
-from toolcrib.resources import ToolServer, parse
+from toolcrib.resources import Tool, ToolServer, parse
 from toolcrib.wire.imports import ListedTool, ServerList, UnusableTool
 
 
@@ -88,6 +88,19 @@ def test_an_empty_list_or_one_that_lost_more_than_half_takes_nothing_away_until_
     half = plan(server(), listing("a", "b"), standing)
     assert not half.shrunk
     assert tools_of(after(half, standing)) == {"a", "b"}
+
+
+def test_a_list_that_renames_everything_keeps_nothing_and_its_tools_wait_for_approval() -> None:
+    wary, standing = server(approval="Manual"), imported("a", "b")
+    found = plan(wary, listing("x", "y"), standing)
+    assert not found.shrunk
+    assert tools_of(after(found, standing)) == {"x", "y"}
+    for each in found.apply:
+        bare = each.manifest
+        bare["metadata"].pop("ownerReferences")
+        resource = parse(bare)
+        assert isinstance(resource, Tool)
+        assert publishing.tool(resource, server=wary).quarantined
 
 
 def test_a_tool_that_is_listed_twice_is_left_out_and_does_not_stay() -> None:
