@@ -54,9 +54,12 @@ def found(places: Iterable[str]) -> list[str]:
         elif path.is_file():
             files |= dict.fromkeys(map(str, (*rotated(path), path)))
         elif path.exists():
-            raise CliError(f"{place} is no file", hint="say - and give it as standard input", code=Exit.USAGE)
+            raise CliError(
+                f"{place} is not a file", hint="specify - and pass it as standard input", code=Exit.USAGE
+            )
         else:
-            raise CliError(f"there is no decision log {place}", code=Exit.USAGE)
+            hint = "specify a file, a folder, or - for standard input"
+            raise CliError(f"there is no decision log {place}", hint=hint, code=Exit.USAGE)
     if not files:
         raise CliError(f"there is no decision log in {', '.join(places)}", code=Exit.USAGE)
     return order((name, None if name == STDIN else _first(name)) for name in files)

@@ -127,7 +127,7 @@ def _reason(error: Exception, timeout: float) -> str:
     if isinstance(error, TimeoutError):
         return f"no answer within {timeout:g} s"
     if isinstance(error, ConnectionRefusedError):
-        return "nothing listens there"
+        return "nothing listens there: start the service, or check address and port"
     if isinstance(error, socket.gaierror):
         return "no such host"
     if isinstance(error, http.client.HTTPException | ssl.SSLError):

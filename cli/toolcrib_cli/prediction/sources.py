@@ -374,7 +374,8 @@ def _found(review: AccessReview, text: str, who: Who | None = None) -> Any:
     try:
         return review.find(text, who)
     except UnknownTool as error:
-        hint = f"did you mean {' or '.join(error.close)}?" if error.close else ""
+        every = "list every tool: `toolcrib access what-can SUBJECT --hidden`"
+        hint = f"did you mean {' or '.join(error.close)}?" if error.close else every
         raise CliError(str(error), hint=hint, code=Exit.NOT_PERMITTED) from error
     except AmbiguousName as error:
         raise CliError(

@@ -412,7 +412,7 @@ def test_a_pipe_is_no_log_and_waited_for_by_nobody(tmp_path: Path) -> None:
     os.mkfifo(pipe := tmp_path / "decisions.jsonl")
     command = [sys.executable, "-m", "toolcrib_cli", "audit", "verify", str(pipe)]
     done = subprocess.run(command, capture_output=True, check=False, timeout=60)  # else it waits for ever
-    assert (done.returncode, b"is no file" in done.stderr) == (2, True)
+    assert (done.returncode, b"is not a file" in done.stderr) == (2, True)
 
 
 def test_times_are_moments_dates_or_how_long_ago() -> None:
