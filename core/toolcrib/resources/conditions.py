@@ -161,7 +161,7 @@ MEANINGS: dict[ConditionReason, str] = {
     ConditionReason.SERVER_NOT_ACCEPTED: "The ToolServer that the backend names is not accepted; see its conditions.",
     ConditionReason.NOT_YET_IMPORTED: "No registry replica has read the server's list of tools yet.",
     ConditionReason.VERIFIED: "The server answered a handshake and gave a whole list of its tools.",
-    ConditionReason.IMPORTED: "The server's list stands as Tools.",
+    ConditionReason.IMPORTED: "Every tool of the server's list exists as a Tool.",
     ConditionReason.IMPORTING: "The server's list is being written as Tools.",
     ConditionReason.IMPORT_FAILED: "The Tools of the server's list could not be written; the message says why. The operator retries.",
     ConditionReason.TOOLS_LEFT_OUT: "Some tools of the server's list are not imported; the message says which, and why.",
@@ -172,7 +172,7 @@ MEANINGS: dict[ConditionReason, str] = {
     ConditionReason.AUTHENTICATION_FAILED: "The server refuses the credential: check `spec.mcp.auth` and its Secret.",
     ConditionReason.LOGIN_REQUIRED: "The server demands that a user logs in, which is not supported. The message has its metadata URL.",
     ConditionReason.TRANSPORT_UNSUPPORTED: "The server speaks another transport than streamable HTTP, for example HTTP+SSE.",
-    ConditionReason.PROTOCOL_ERROR: "The server's answers are not as MCP has them.",
+    ConditionReason.PROTOCOL_ERROR: "The server's answers are not valid MCP messages.",
     ConditionReason.TOO_LARGE: "The server's list is larger than 2,000 tools, 100 pages or 16 MiB. The tools of its last list stay.",
     ConditionReason.APPROVED: "The tool is as it was approved.",
     ConditionReason.NEVER_APPROVED: "The tool needs approval, and nobody has approved it: it is quarantined. Review it, then set"
