@@ -140,7 +140,9 @@ def test_definitions_that_were_applied_first_are_taken_over_when_told_to(
 ) -> None:
     """Helm 4 applies on the server, where kubectl's fields are its own until conflicts are forced."""
     names = ("tools", "toolservers", "agentscopebindings", "clusteragentscopebindings")
-    deleted = server.kubectl("delete", "crd", *(f"{name}.toolcrib.dev" for name in names))
+    crds = [f"{name}.toolcrib.dev" for name in names]
+    # the API server takes each away only after it has looked for objects left of it, every 5 s, and tries again ever later
+    deleted = server.kubectl("delete", "crd", *crds, timeout=600)
     assert deleted.returncode == 0, deleted.stderr
     applied = server.kubectl("apply", "-f", str(ROOT / "crds"))
     assert applied.returncode == 0, applied.stderr

@@ -26,6 +26,13 @@ PORT = 8765
 WIDTH = 110
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|\r")
 _STEADY = (
+    # a busy machine is no part of a page
+    (
+        re.compile(
+            r"^\d\d:\d\d:\d\d WARNING .*event loop (was held for|has been held for) .*\n?", re.MULTILINE
+        ),
+        "",
+    ),
     (re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]+"), "eyJhbGciOiJFUzI1NiIs…"),
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "2026-01-05T09:00:00Z"),
     (re.compile(r"sha256:[0-9a-f]{64}"), "sha256:…"),

@@ -27,7 +27,21 @@ MOST = 0.1
 
 
 def taken(schema: dict[str, Any], arguments: Any) -> tuple[str, float]:
-    """How a call ended, and the seconds of processor time that it took on the event loop: its schema is compiled."""
+    """How a call ended, and the seconds of processor time that it took on the event loop: its schema is compiled.
+
+    The least of up to ten calls where one takes too long: neighbours on a core only ever add to it.
+    """
+    outcome, seconds = once(schema, arguments)
+    for _ in range(9):
+        if seconds < MOST:
+            break
+        again, more = once(schema, arguments)
+        assert again == outcome
+        seconds = min(seconds, more)
+    return outcome, seconds
+
+
+def once(schema: dict[str, Any], arguments: Any) -> tuple[str, float]:
     checked = Arguments(CallBounds(), validators := Validators())
     validators.of("d", lambda: schema)
     gc.disable()  # a collection goes through all that the test runner holds
@@ -179,7 +193,7 @@ def test_one_failed_item_does_not_build_every_error_of_every_branch() -> None:
     """2.7 KB of arguments took 9.7 s and 510 MB."""
     schema = items({"anyOf": [{"const": f"k{i}"} for i in range(2_000)]})
     tracemalloc.start()
-    outcome, seconds = taken(schema, {"l": ["x"] * 300})
+    outcome, seconds = once(schema, {"l": ["x"] * 300})
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert outcome == "invalid"

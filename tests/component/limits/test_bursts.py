@@ -7,7 +7,8 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -73,6 +74,24 @@ async def burst_of(r: RunningRegistry, calls: int) -> list[Answer]:
     return await asyncio.gather(*(call(r) for _ in range(calls)))
 
 
+def waited(redis: Redis) -> float:
+    """Seconds that Redis was ready and got no processor, since its start; 0 where the kernel does not say."""
+    with contextlib.suppress(OSError):
+        threads = Path(f"/proc/{redis.process.pid}/task").glob("*/schedstat")
+        return sum(int(each.read_text().split()[1]) for each in threads) / 1e9
+    return 0.0
+
+
+def while_it_is_well(redis: Redis, attempt: Callable[[int], object], expected: object) -> object:
+    """What an attempt comes to. Another one, six in all, where Redis waited for a processor: its silence is the machine's then."""
+    for number in range(6):
+        before = waited(redis)
+        came_to = attempt(number)
+        if came_to == expected or waited(redis) - before < counters_redis.RedisPlace(redis.url).timeout / 2:
+            break
+    return came_to
+
+
 def store_errors(r: RunningRegistry) -> float:
     lines = r.metrics().splitlines()
     (line,) = [m for m in lines if m.startswith("toolcrib_counter_store_errors_total ")]
@@ -81,14 +100,15 @@ def store_errors(r: RunningRegistry) -> float:
 
 def test_a_burst_switches_no_limit_off(redis: Redis, tools: list[PublishedTool]) -> None:
     limits = PublishedLimits(per_minute=5, per_day=1000, concurrent=300)
-    with running_registry(tools, [binding("bot", name="burst", limits=limits)], counters=counted(redis)) as r:
-        answers = asyncio.run(burst_of(r, 200))
-        errors = store_errors(r)
-    assert Counter((status, code) for status, code, _ in answers) == {
-        (200, ""): 5,
-        (429, "limit_exceeded"): 195,
-    }
-    assert errors == 0
+
+    def burst(number: int) -> tuple[Counter[tuple[int, str]], float]:
+        grant = binding("bot", name=f"burst-{number}", limits=limits)
+        with running_registry(tools, [grant], counters=counted(redis)) as r:
+            answers = asyncio.run(burst_of(r, 200))
+            return Counter((status, code) for status, code, _ in answers), store_errors(r)
+
+    expected = (Counter({(200, ""): 5, (429, "limit_exceeded"): 195}), 0.0)
+    assert while_it_is_well(redis, burst, expected) == expected
 
 
 async def during_a_burst(r: RunningRegistry) -> list[Answer]:
@@ -102,17 +122,17 @@ async def during_a_burst(r: RunningRegistry) -> list[Answer]:
 
 
 def test_a_burst_of_one_agent_refuses_nothing_to_another(redis: Redis, tools: list[PublishedTool]) -> None:
-    grants = [
-        binding("bot", name="greedy", limits=PublishedLimits(per_minute=5, per_day=1000)),
-        binding(
-            "victim", ["other:use"], name="modest", limits=PublishedLimits(per_minute=1000, concurrent=2)
-        ),
-    ]
-    with running_registry(tools, grants, counters=counted(redis)) as r:
-        answers = asyncio.run(during_a_burst(r))
-        errors = store_errors(r)
-    assert {status for status, _, _ in answers} == {200}
-    assert errors == 0
+    few, many = PublishedLimits(per_minute=5, per_day=1000), PublishedLimits(per_minute=1000, concurrent=2)
+
+    def burst(number: int) -> tuple[set[int], float]:
+        grants = [
+            binding("bot", name=f"greedy-{number}", limits=few),
+            binding("victim", ["other:use"], name=f"modest-{number}", limits=many),
+        ]
+        with running_registry(tools, grants, counters=counted(redis)) as r:
+            return {status for status, _, _ in asyncio.run(during_a_burst(r))}, store_errors(r)
+
+    assert while_it_is_well(redis, burst, ({200}, 0.0)) == ({200}, 0.0)
 
 
 def test_what_cannot_be_counted_for_want_of_time_is_refused_even_where_it_only_reads(
