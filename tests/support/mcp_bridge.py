@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import queue
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -15,7 +14,7 @@ from typing import Any, Self
 
 from mcp_types.jsonrpc import jsonrpc_message_adapter
 
-from realparts.processes import end, spawn
+from realparts import processes
 
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 
@@ -68,35 +67,39 @@ class BridgeProcess:
         self._arrived: queue.Queue[bytes] = queue.Queue()
 
     def __enter__(self) -> Self:
-        ours, theirs = os.pipe()
         with contextlib.ExitStack() as stack:
-            stack.callback(os.close, theirs)
-            self.process = spawn(
+            given, written = os.pipe()
+            ours, theirs = os.pipe()
+            complaints, complained = os.pipe()
+            for each in (given, theirs, complained):
+                stack.callback(os.close, each)
+            self.process = processes.launcher(
                 self._argv,
                 env=self._env,
                 cwd=Path(__file__).parents[2],
-                stdin=subprocess.PIPE,
+                stdin=given,
                 stdout=theirs,
-                stderr=subprocess.PIPE,
+                stderr=complained,
             )
         if not self._reads:
             os.close(ours)
             ours = os.open(os.devnull, os.O_RDONLY)
+        self.input = os.fdopen(written, "wb")
         self._output = os.fdopen(ours, "rb")
+        self._complaints = os.fdopen(complaints, "rb")
         self._readers = [threading.Thread(target=f, daemon=True) for f in (self._follow, self._follow_errors)]
         for reader in self._readers:
             reader.start()
         return self
 
     def __exit__(self, kind: object, *error: object) -> None:
-        if self.process.stdin and not self.process.stdin.closed:
-            self.process.stdin.close()
-        end(self.process)
+        with contextlib.suppress(BrokenPipeError):
+            self.input.close()
+        processes.end(self.process)
         for reader in self._readers:
             reader.join(30)
-        assert self.process.stderr
         self._output.close()
-        self.process.stderr.close()
+        self._complaints.close()
         if kind is None:
             said = b"\n".join([*self.lines, self.errors])
             assert not [s for s in self.secrets if s.encode() in said], "a secret was printed"
@@ -109,17 +112,15 @@ class BridgeProcess:
             self._arrived.put(line)
 
     def _follow_errors(self) -> None:
-        assert self.process.stderr
-        for line in self.process.stderr:
+        for line in self._complaints:
             self.errors += line
 
     def send(self, *messages: Mapping[str, Any] | bytes) -> None:
         """Write messages; bytes as they are, with a line's end."""
-        assert self.process.stdin
         for message in messages:
             raw = message if isinstance(message, bytes) else json.dumps(message).encode()
-            self.process.stdin.write(raw + b"\n")
-        self.process.stdin.flush()
+            self.input.write(raw + b"\n")
+        self.input.flush()
 
     def receive(self, wanted: Callable[[Any], bool] = lambda _: True, seconds: float = 60.0) -> Any:
         """The next message that is wanted; others before it are passed over."""
@@ -139,6 +140,5 @@ class BridgeProcess:
 
     def close_input(self) -> int:
         """Close standard input; the exit code."""
-        assert self.process.stdin
-        self.process.stdin.close()
+        self.input.close()
         return self.process.wait(60)
