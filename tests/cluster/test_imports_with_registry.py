@@ -11,7 +11,7 @@ import pytest
 
 from dex import Dex, secret_of
 from manifests import binding, manifest
-from mcp_peers import environments, python_server
+from mcp_peers import environments, python_server, reference_servers
 from operator_harness import OperatorProcess, conditions, running
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
@@ -132,30 +132,45 @@ def test_a_toolserver_brings_its_tools_to_agents_and_follows_its_server(
             wait_until(lambda: seen(registry, headers) == set())
 
 
-def test_the_example_is_one_apply_from_a_server_to_its_tools(server: ApiServer, tmp_path: Path) -> None:
-    token, home = tmp_path / "token", tmp_path / "peer"
-    token.write_text(mint(OPERATOR, audience="toolcrib-admin"))
+@pytest.fixture(params=["files", "bridge"])
+def example(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str, str, set[str]]]:
+    """A file of examples/servers, its Service and where that is, and the tools of its server."""
+    home = tmp_path / request.param
     home.mkdir()
+    if request.param == "files":
+        with python_server.running(home, "fastmcp", "json") as url:
+            yield "files", "files-mcp", url, TOOLS
+    else:
+        with reference_servers.running(home, "time") as urls:
+            yield "bridge", "time-mcp", urls["time"], {"convert_time", "get_current_time"}
+
+
+def test_each_example_is_one_apply_from_a_server_to_its_tools(
+    server: ApiServer, example: tuple[str, str, str, set[str]], tmp_path: Path
+) -> None:
+    file, service, url, tools = example
+    token = tmp_path / "token"
+    token.write_text(mint(OPERATOR, audience="toolcrib-admin"))
     kubeconfig = server.kubeconfig_for(server.token_request("toolcrib-system", "toolcrib-operator"))
-    with python_server.running(home, "fastmcp", "json") as url:
-        place = url.removeprefix("http://").removesuffix("/mcp")
-        with running_registry(publish=False, backends={"heist/files-mcp": place}) as registry:
-            options = (kubeconfig, [registry.admin_url], tmp_path, "--token-file", str(token))
-            with running(OperatorProcess(*options)):
-                account = {
-                    "apiVersion": "v1",
-                    "kind": "ServiceAccount",
-                    "metadata": {"name": "planner", "namespace": "heist"},
-                }
-                apply(server, account)
-                applied = server.kubectl("apply", "-f", str(ROOT / "examples/servers/files.yaml"))
-                assert applied.returncode == 0, applied.stderr
-                uid = server.kubectl(
-                    "get", "-n", "heist", "serviceaccount", "planner", "-o", "jsonpath={.metadata.uid}"
-                )
-                headers = registry.auth("heist", "planner", uid=uid.stdout)
-                wait_until(lambda: seen(registry, headers) == TOOLS)
-                wait_until(lambda: said(server, "files").get("Ready") == ("True", "Ready"))
+    place = url.removeprefix("http://").removesuffix("/mcp")
+    with running_registry(publish=False, backends={f"heist/{service}": place}) as registry:
+        options = (kubeconfig, [registry.admin_url], tmp_path, "--token-file", str(token))
+        with running(OperatorProcess(*options)):
+            account = {
+                "apiVersion": "v1",
+                "kind": "ServiceAccount",
+                "metadata": {"name": "planner", "namespace": "heist"},
+            }
+            apply(server, account)
+            applied = server.kubectl("apply", "-f", str(ROOT / f"examples/servers/{file}.yaml"))
+            assert applied.returncode == 0, applied.stderr
+            uid = server.kubectl(
+                "get", "-n", "heist", "serviceaccount", "planner", "-o", "jsonpath={.metadata.uid}"
+            )
+            headers = registry.auth("heist", "planner", uid=uid.stdout)
+            wait_until(lambda: seen(registry, headers) == tools)
+            name = service.removesuffix("-mcp")
+            wait_until(lambda: said(server, name).get("Ready") == ("True", "Ready"))
 
 
 def credential(hosts: str, **values: str) -> dict[str, Any]:

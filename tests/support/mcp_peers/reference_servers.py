@@ -48,13 +48,14 @@ SERVERS: Mapping[str, Reference] = {
 
 
 @contextlib.contextmanager
-def running(home: Path) -> Iterator[dict[str, str]]:
-    """Where each server is, by name; each has a folder of its name in `home`, made if it is not there.
+def running(home: Path, *names: str) -> Iterator[dict[str, str]]:
+    """Where each server is, or each of `names`; each has a folder of its name in `home`, made if it is not there.
 
     Raises:
         PeersMissingError: their environments are not on this machine.
     """
-    ports = dict(zip(SERVERS, processes.free_ports(len(SERVERS)), strict=True))
+    wanted = names or tuple(SERVERS)
+    ports = dict(zip(wanted, processes.free_ports(len(wanted)), strict=True))
     with contextlib.ExitStack() as stack:
         children = {
             name: stack.enter_context(_child(home / name, name, port)) for name, port in ports.items()
