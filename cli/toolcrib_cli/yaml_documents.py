@@ -141,3 +141,42 @@ def line_of(node: yaml.Node, path: str) -> int:
         else:
             return line
     return line
+
+
+def loose(text: str) -> Any:
+    """The one document of a text as other programs write them: keys as they are written (`200`), the last of two alike counts.
+
+    Raises:
+        yaml.YAMLError: it is no YAML, too large (see `check_bounds`), in itself, or more than one document.
+    """
+    check_bounds(text)
+    found = list(nodes(text))
+    if len(found) != 1:
+        raise yaml.YAMLError("it must hold one document")
+    loader = _Loader("")
+    try:
+        return _loose(loader, found[0], {}, set())
+    finally:
+        loader.dispose()
+
+
+def _loose(loader: Any, node: yaml.Node, made: dict[int, Any], open_: set[int]) -> Any:
+    if id(node) in open_:
+        raise yaml.MarkedYAMLError(problem="an alias within what it stands for", problem_mark=node.start_mark)
+    if isinstance(node, yaml.ScalarNode):
+        return loader.construct_object(node, deep=True)
+    if id(node) not in made:
+        open_.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            loader.flatten_mapping(node)
+            made[id(node)] = {_key(k): _loose(loader, v, made, open_) for k, v in node.value}
+        else:
+            made[id(node)] = [_loose(loader, each, made, open_) for each in node.value]
+        open_.discard(id(node))
+    return made[id(node)]
+
+
+def _key(node: yaml.Node) -> str:
+    if not isinstance(node, yaml.ScalarNode):
+        raise yaml.MarkedYAMLError(problem="a key must be text", problem_mark=node.start_mark)
+    return str(node.value)

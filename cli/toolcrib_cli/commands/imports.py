@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from toolcrib.names import DNS_LABEL, SCOPE, is_reserved_scope
 from toolcrib.text import escape
 from toolcrib_cli import options, output
+from toolcrib_cli.commands.import_openapi import openapi
+from toolcrib_cli.commands.import_options import check
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.examples import Example, epilog, examples
 
@@ -57,7 +58,7 @@ def mcp(
     from toolcrib_cli.imports import allowlists, manifests, servers
 
     scopes = tuple(scope or ())
-    _check(namespace, scopes)
+    check(namespace, scopes)
     given = _values(values or [])
     if re.match(r"(?i)[a-z][a-z0-9+.-]*://", source):
         found = [servers.of_url(source, name)]
@@ -77,28 +78,6 @@ def mcp(
     else:
         found = list(servers.of_clients(_client_servers(source, document)))
     _print("server", manifests.of_servers(found, namespace, scopes), sum(bool(s.left_out) for s in found))
-
-
-def _check(namespace: str, scopes: tuple[str, ...]) -> None:
-    if re.fullmatch(DNS_LABEL, namespace) is None:
-        raise CliError(
-            f"-n {escape(namespace)} is no name of a namespace",
-            hint="use lower-case letters, digits and hyphens, at most 63",
-            code=Exit.USAGE,
-        )
-    for one in scopes:
-        if is_reserved_scope(one):
-            raise CliError(
-                f"--scope {escape(one)} is a power of the registry; no tool can carry it",
-                hint="choose another, as in github:use",
-                code=Exit.USAGE,
-            )
-        if re.fullmatch(SCOPE, one) is None:
-            raise CliError(
-                f"--scope {escape(one)} is no scope",
-                hint="use letters, digits and _.:/- , as in github:use",
-                code=Exit.USAGE,
-            )
 
 
 def _values(given: list[str]) -> dict[str, str]:
@@ -165,3 +144,4 @@ def _print(what: str, documents: list[str], left_out: int) -> None:
 
 
 app.command("mcp", epilog=epilog(mcp))(mcp)
+app.command("openapi", epilog=epilog(openapi))(openapi)
