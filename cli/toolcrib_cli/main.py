@@ -123,15 +123,23 @@ def _root(
     """Options before any command."""
 
 
+def _with_value(argument: str) -> str:
+    """The argument as typer reads it: a value of its options cannot be absent."""
+    return f"{argument}={services.ALL_STDIO}" if argument == "--allow-stdio" else argument
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line; every end is an exit code of `errors.Exit`."""
-    as_json = _wants_json(sys.argv[1:] if argv is None else argv)
+    given = list(sys.argv[1:] if argv is None else argv)
+    as_json = _wants_json(given)
     if threading.current_thread() is threading.main_thread():
         # It is ignored from the start where a shell runs us in the background.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         ended = _commands()(
-            args=list(argv) if argv is not None else None, prog_name=_name_of_program(), standalone_mode=False
+            args=[_with_value(each) for each in given],
+            prog_name=_name_of_program(),
+            standalone_mode=False,
         )
         code = ended if isinstance(ended, int) else Exit.OK
     except CliError as error:

@@ -23,6 +23,7 @@ from toolcrib.wire.publish import (
     PublishedMcp,
     PublishedOAuth,
     PublishedParameter,
+    PublishedProgram,
     PublishedSubject,
     PublishedTool,
     SecretReference,
@@ -68,6 +69,7 @@ def _route(backend: PublishedBackend) -> dict[str, Any]:
         "mcp": backend.mcp,
         "parameters": backend.parameters,
         "body": backend.body,
+        "program": backend.program,
     }
     left_out: dict[str, Any] = {"cluster_ip": True} | {
         name: True for name, value in later.items() if value is None
@@ -173,6 +175,20 @@ def server_backend(server: ToolServer, cluster_ip: str | None) -> PublishedBacke
         timeout=durations.seconds(mcp.timeout),
         auth=_auth(mcp.auth, namespace),
         assertion=mcp.assertion,
+        program=_program(server),
+    )
+
+
+def _program(server: ToolServer) -> PublishedProgram | None:
+    mcp, namespace = server.spec.mcp, server.metadata.namespace or "default"
+    if mcp.command is None:
+        return None
+    refs = {e.name: e.secret_key_ref for e in mcp.env if e.secret_key_ref is not None}
+    return PublishedProgram(
+        server=server.server_id,
+        command=mcp.command,
+        values={e.name: e.value for e in mcp.env if e.value is not None},
+        secrets={n: SecretReference(namespace=namespace, name=r.name, key=r.key) for n, r in refs.items()},
     )
 
 

@@ -44,6 +44,10 @@ class LoopSettings:
     services: bool = True
     """Whether the addresses of Services are read and published. Not in the local mode: `--backend` says where they are."""
 
+    programs: tuple[str, ...] = ()
+    """`namespace/name` of ToolServers whose commands may be started, `*` for all. In the local mode alone: a cluster's API
+    server refuses commands, and its operator does too."""
+
     endpoints_settle: float = 5.0
     """What EndpointSlices say of a Tool's Service must last this long before its condition says something else."""
 

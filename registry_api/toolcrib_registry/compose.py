@@ -8,7 +8,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -56,6 +56,7 @@ from toolcrib_registry.limits.counters import Counters
 from toolcrib_registry.limits.large_requests import LargeRequests
 from toolcrib_registry.metrics.recorder import Metrics
 from toolcrib_registry.outbound.guard import ReplaceablePolicy, target
+from toolcrib_registry.outbound.programs import BesidePrograms, Programs
 from toolcrib_registry.policy import registration
 from toolcrib_registry.policy.outbox import OutboxQueue
 from toolcrib_registry.policy.registration import Registrar
@@ -178,6 +179,7 @@ async def build(
     oauth: ClientTokens | None = None,
     remedies: Remedies = CLUSTER,
     declared: Callable[[], Collection[str]] | None = None,
+    programs: Programs | None = None,
     metrics_registry: CollectorRegistry | None = None,
 ) -> Registry:
     """A registry of `settings`; what is passed takes the place of what would be made.
@@ -190,6 +192,8 @@ async def build(
     policy = ReplaceablePolicy(
         own_hosts.policy(settings.egress, settings.store, settings.counters, settings.backends)
     )
+    if programs is not None:
+        policy.current = replace(policy.current, programs=programs.allowed)
     outbound = OutboundHttp(policy)
     owned_keys = None
     if keys is None:
@@ -240,7 +244,7 @@ async def build(
     bounds = Bounds(
         request_bytes=settings.limits.mcp_request_bytes, answer_bytes=settings.limits.mcp_answer_bytes
     )
-    servers = McpClient(outbound, bounds)
+    servers = McpClient(outbound if programs is None else BesidePrograms(outbound, programs), bounds)
     entries = EntryCache()
     searcher = Searcher(
         store,

@@ -279,6 +279,9 @@ BAD: list[Manifest] = [
     grant(notBefore="2027-01-01T00:00:00Z", expiresAt="2027-01-01T00:00:00Z"),
     grant(notBefore="2027-01-02T00:00:00Z", expiresAt="2027-01-01T00:00:00Z"),
     grant(notBefore="2027-01-01T00:00:00+01:00", expiresAt="2027-01-01T00:00:00+02:00"),
+    server({"command": []}), server({"command": "a"}), server({"command": ["a\x00"]}), server({"command": ["a"], "path": "/mcp"}),
+    server({"command": ["a"], "url": "https://a.example/mcp"}), server({"url": "https://a.example/mcp", "env": [{"name": "A", "value": "b"}]}),
+    *(server({"command": ["a"], "env": e}) for e in ([{"name": "A"}],[{"name": "A-B", "value": ""}], [{"value": "b"}], [{"name": "A", "value": 1}])),
     cluster_grant(namespaces=DROP), cluster_grant(namespaceSelector={}), cluster_grant(namespaces=[]),
     cluster_grant(namespaces=["*"]), cluster_grant(namespaces=["A"]), cluster_grant(namespaces=["a", "a"]),
     cluster_grant(namespaces=None), cluster_grant(namespaces=DROP, namespaceSelector=None),
@@ -422,6 +425,13 @@ def test_the_table_is_judged_alike(verdict: Callable[[Manifest], str]) -> None:
     differences = [d for body in GOOD + BAD if (d := difference(body, verdict))]
 
     assert not differences, f"{len(differences)} differ:\n" + "\n".join(differences)
+
+
+def test_a_cluster_refuses_commands_which_the_local_mode_takes(verdict: Callable[[Manifest], str]) -> None:
+    body = server({"command": ["uvx", "mcp-server-time"], "env": [{"name": "A", "value": "b"}]})
+
+    assert parse(body, strict=True)
+    assert "command runs in the local mode only" in verdict(body)
 
 
 def test_the_table_says_what_is_good_and_what_is_bad() -> None:

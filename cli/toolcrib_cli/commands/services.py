@@ -16,6 +16,8 @@ from toolcrib_cli.examples import Example, examples
 if TYPE_CHECKING:
     from toolcrib_cli.example_tools import CallAssertions
 
+ALL_STDIO = "*"
+"""The value of `--allow-stdio` where none is given."""
 _EXAMPLES = ["heist/*", "catalog/*"]
 
 
@@ -50,6 +52,15 @@ def up(
             metavar="HOST[:PORT]",
             help="Host that tools may call besides loopback: api.example.com, api.example.com:8443 or "
             "*.example.com. Repeatable. To change it while running, edit hosts.yaml in the data folder.",
+        ),
+    ] = None,
+    allow_stdio: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-stdio",
+            metavar="[=NAMESPACE/SERVER]",
+            help="Start the commands of ToolServers: of this one, or of all. Repeatable. Anyone who may edit the manifests "
+            "then runs programs as you.",
         ),
     ] = None,
     tour: Annotated[
@@ -115,6 +126,7 @@ def up(
             manifests=tuple(manifests or ()),
             backends=backends_of(backend or []),
             allow_hosts=allowed(allow_host or []),
+            allow_stdio=_servers(allow_stdio or []),
             demo=demo,
             tour=tour,
             embedder=embedder,
@@ -126,6 +138,17 @@ def up(
             quota=(quota_tools, _size("--quota-bytes", quota_bytes)),
         )
     )
+
+
+def _servers(given: list[str]) -> tuple[str, ...]:
+    for text in given:
+        if text != ALL_STDIO and (text.count("/") != 1 or not all(text.split("/"))):
+            raise CliError(
+                f"--allow-stdio: {text!r} is not namespace/server",
+                hint="for example: --allow-stdio=team-a/time; without a value, all commands are started",
+                code=Exit.USAGE,
+            )
+    return tuple(dict.fromkeys(given))
 
 
 def _size(option: str, text: str) -> int:

@@ -41,6 +41,8 @@ def of_servers(servers: Iterable[FoundServer], namespace: str, scopes: Sequence[
         name = _free(names.slug(server.name, _LIMIT), taken)
         if server.credential is not None:
             found.append(_secret(name, namespace, server.url, server.credential))
+        if server.env:
+            found.append(_environment(name, namespace, server.env))
         found.append(_server(name, namespace, server, scopes or (_scope(name),)))
     return found
 
@@ -81,8 +83,18 @@ def _server(name: str, namespace: str, server: FoundServer, scopes: Sequence[str
         *_head("ToolServer", name, namespace, notes),
         "spec:",
         "  mcp:",
-        f"    url: {_quoted(server.url)}  # egress.allow must list {escape(parts.netloc)}",
     ]
+    if server.command:
+        lines.append(f"    command: {_list(server.command)}")
+    else:
+        lines.append(f"    url: {_quoted(server.url)}  # egress.allow must list {escape(parts.netloc)}")
+    if server.env:
+        lines.append("    env:")
+        reference = "{{name: {}-env, key: {}}}"
+        lines += [
+            f"      - {{name: {_plain(each)}, secretKeyRef: {reference.format(name, _plain(each))}}}"
+            for each in server.env
+        ]
     if (credential := server.credential) is not None:
         header = f", header: {_quoted(credential.header)}" if credential.type is AuthType.HEADER else ""
         reference = f"{{name: {name}-credential, key: {SECRET_KEY}}}"
@@ -107,6 +119,22 @@ def _secret(name: str, namespace: str, url: str, credential: Credential) -> str:
         f"  annotations: {{toolcrib.dev/hosts: {_quoted(f'{parts.scheme}://{parts.netloc}')}}}",
         "stringData:",
         f'  {SECRET_KEY}: ""  # {escape(what)}; keep it out of Git',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _environment(name: str, namespace: str, env: Sequence[str]) -> str:
+    lines = [
+        *_head(
+            "Secret",
+            f"{name}-env",
+            namespace,
+            ("Variables of the program. Keep their values out of Git.",),
+            api_version="v1",
+        ),
+        '  labels: {toolcrib.dev/backend-credential: "true"}',
+        "stringData:",
+        *(f'  {_plain(each)}: ""' for each in env),
     ]
     return "\n".join(lines) + "\n"
 

@@ -16,6 +16,11 @@ _SCHEMES = {"bearer": AuthType.BEARER, "basic": AuthType.BASIC}
 _MIXED = re.compile(r"(?=[a-z]*[0-9])(?=[0-9]*[a-z])[a-z0-9]+", re.IGNORECASE)
 _RANDOM = 16
 """Characters of a path's segment in parts that mix letters and digits, from which on it looks random: `v2` does not."""
+FILL_IN = "FILL-IN"
+_SECRET = re.compile(r"token|key|secret|passw|auth|credential|header|bearer|cookie|pat$", re.IGNORECASE)
+_HEADER_VALUE = re.compile(r"authorization|bearer |basic ", re.IGNORECASE)
+_ENV_NAME = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
+_MOST_WORDS, _LONGEST_WORD = 64, 4096
 _OWN_HEADERS = ("accept", "content-type", "user-agent")
 """Set by the registry itself in each request."""
 
@@ -35,6 +40,8 @@ class FoundServer:
     Attributes:
         name: as the source has it.
         url: its MCP endpoint; empty if it has none.
+        command: what starts it, where it has no endpoint; arguments that may hold a secret are `FILL_IN`.
+        env: names of its environment variables; values are not kept.
         credential: how it is authenticated to.
         notes: what the manifest does not carry, and why.
         left_out: why there can be no manifest; empty: there is one.
@@ -42,6 +49,8 @@ class FoundServer:
 
     name: str
     url: str = ""
+    command: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
     credential: Credential | None = None
     notes: tuple[str, ...] = ()
     left_out: str = ""
@@ -97,8 +106,7 @@ def _of_entry(name: str, entry: Any) -> FoundServer:
     url = entry.get("url") or entry.get("serverUrl") or entry.get("httpUrl")
     if not url:
         if entry.get("command"):
-            why = "it is a program that the client starts (stdio); offer it over Streamable HTTP, for example behind a bridge"
-            return replace(found, left_out=why)
+            return _started(found, entry)
         return replace(found, left_out="its entry has neither url nor command")
     if not isinstance(url, str):
         return replace(found, left_out="its url is not a string")
@@ -111,6 +119,39 @@ def _of_entry(name: str, entry: Any) -> FoundServer:
         found = found.noting("It is disabled in the source.")
     headers = entry.get("headers")
     return _authenticated(found, dict.fromkeys(headers, "") | headers if isinstance(headers, dict) else {})
+
+
+def _started(found: FoundServer, entry: Mapping[str, Any]) -> FoundServer:
+    words, env = [entry["command"], *_list(entry.get("args"))], entry.get("env")
+    if not all(isinstance(word, str) and "\x00" not in word for word in words) or len(words) > _MOST_WORDS:
+        return replace(
+            found, left_out=f"its command is not a program with at most {_MOST_WORDS - 1} arguments"
+        )
+    command: list[str] = []
+    for number, word in enumerate(words):
+        telling = number > 0 and (_may_tell(word) or (_flag(words[number - 1]) and not word.startswith("-")))
+        command.append(FILL_IN if telling or len(word) > _LONGEST_WORD else word)
+    names_ = [str(name) for name in env] if isinstance(env, dict) else []
+    usable = [name for name in names_ if re.fullmatch(_ENV_NAME, name)][:_MOST_WORDS]
+    found = replace(found, command=tuple(command), env=tuple(usable)).noting(
+        "It is a program. Only `toolcrib up --allow-stdio` starts it; a cluster refuses it."
+    )
+    if FILL_IN in command:
+        found = found.noting(f"Replace {FILL_IN}: the argument may hold a secret. Prefer a variable of env.")
+    if len(usable) < len(names_):
+        found = found.noting("Variables whose names are not letters, digits and _ are left out.")
+    return found.noting("It is disabled in the source.") if entry.get("disabled") is True else found
+
+
+def _may_tell(word: str) -> bool:
+    """Whether an argument may hold a secret: it looks random, names one with a value, or has a user or a query."""
+    return bool(_looks_random(word) or ("=" in word and _SECRET.search(word)) or _VARIABLE.search(word)
+                or ("://" in word and ("@" in word or "?" in word)) or _HEADER_VALUE.search(word))  # fmt: skip
+
+
+def _flag(word: str) -> bool:
+    """Whether an argument names a secret that the next one holds."""
+    return word.startswith("-") and "=" not in word and _SECRET.search(word) is not None
 
 
 def _addressed(found: FoundServer, url: str) -> FoundServer:

@@ -27,6 +27,8 @@ class Options:
     backends: dict[str, str]
     allow_hosts: tuple[str, ...] = ()
     """Hosts that url: backends may name, besides those of the hosts file."""
+    allow_stdio: tuple[str, ...] = ()
+    """ToolServers whose commands are started; `*`: all."""
     tour: bool = True
     embedder: str = "packaged"
     """packaged, none, or a folder with a model."""

@@ -10,6 +10,7 @@ assertion/           key of call assertions (0600)
 audit.key            what its records are chained with (0600)
 demo/                the manifests of `up --demo`, to edit
 hosts.yaml           where tools may call, besides the options of `up` (written by hand)
+stdio/               homes and logs of commands of ToolServers
 example-tools/       sample files and database of the example tools
 epoch                grows at every start
 local.json           where the running local mode listens, the accounts it knows, and how it is set (0600)

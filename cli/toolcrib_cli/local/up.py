@@ -24,7 +24,8 @@ from toolcrib.authorizer import granted_scopes
 from toolcrib.errors import SettingsInvalid
 from toolcrib.identity import Identity, KeySet
 from toolcrib.resources.quantities import Quota
-from toolcrib.wire.publish import Revision
+from toolcrib.resources.servers import ToolServer
+from toolcrib.wire.publish import Revision, SecretReference
 from toolcrib_cli import example_tools
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.local import demo
@@ -37,6 +38,7 @@ from toolcrib_cli.local.folders import Change, Folders
 from toolcrib_cli.local.hosts import FILE, Hosts, HostsFile, LocalHosts, LocalRemedies
 from toolcrib_cli.local.imported import ImportedTools
 from toolcrib_cli.local.objects import Objects
+from toolcrib_cli.local.programs.outbound import LocalPrograms
 from toolcrib_cli.local.registrations import Registrations
 from toolcrib_cli.local.replica import InProcessReplica
 from toolcrib_cli.local.report import Report
@@ -44,6 +46,8 @@ from toolcrib_cli.local.settings import Options, settings_of, told
 from toolcrib_cli.local.store import Store
 from toolcrib_cli.local.tour import Tour
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
+from toolcrib_operator.kinds.facts import SERVER
+from toolcrib_operator.kinds.secret import SECRET, secret_value
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.objects import Ref
 from toolcrib_operator.replicas.imports import Imports
@@ -139,6 +143,7 @@ async def _up(options: Options, store: Store) -> None:
             hidden_text=options.hidden_text,
             trusted_namespace_labels=options.trusted_labels or LoopSettings.trusted_namespace_labels,
             quota=Quota(*options.quota),
+            programs=options.allow_stdio,
             # there is no API server to spare
             hold_back=0.5,
             rewrite_every=1.0,
@@ -151,8 +156,15 @@ async def _up(options: Options, store: Store) -> None:
             conditions.wrote(ref)
 
         writer = MemoryWriter(world, wrote)
+        programs = LocalPrograms(
+            options.allow_stdio,
+            store.path("stdio"),
+            os.environ.get("PATH", os.defpath),
+            lambda reference: value_of(world, reference),
+        )
+        stack.push_async_callback(programs.aclose)
         loop, registry = await _compose(
-            settings, store, world, folders, issuer, stack, stop.set, judging, writer, imported
+            settings, store, world, folders, issuer, stack, stop.set, judging, writer, imported, programs
         )
         conditions.tell, conditions.imported = loop.told, imported.item_of
         store.told = told(options, store, settings, hosts.effective(folders.services))
@@ -181,6 +193,7 @@ async def _up(options: Options, store: Store) -> None:
             ApiDocs(HostRules(registry.deps.settings)),
             approvals,
             imported,
+            programs,
             stop,
             port,
             str(tools.url),
@@ -208,6 +221,7 @@ class _Local:
     api_docs: ApiDocs
     approvals: Approvals
     imported: ImportedTools
+    programs: LocalPrograms
     stop: asyncio.Event
     port: int
     tools_url: str
@@ -285,6 +299,7 @@ class _Local:
                         await self.loop.published(change.number)
             await self._keep_approvals()
             self.report.changed(change, self.conditions)
+            await self.programs.keep(lambda server, command: is_wanted(self.world, server, command))
 
     async def _keep_approvals(self) -> None:
         try:
@@ -328,6 +343,7 @@ async def _compose(
     judging: LoopSettings,
     writer: MemoryWriter,
     imported: ImportedTools,
+    programs: LocalPrograms,
 ) -> tuple[Loop, Registry]:
     """The registry and the loop, each given the other by its port."""
 
@@ -347,6 +363,7 @@ async def _compose(
         oauth=ClientTokens(issuer, granted),
         remedies=LocalRemedies(),
         declared=lambda: folders.declared,
+        programs=programs,
     )
     stack.push_async_callback(registry.aclose)
     await registry.start(on_broken)
@@ -365,6 +382,19 @@ async def _compose(
         probes=ProbeReports(publisher, lambda name: replica, settings=_PROBES),
     )
     return loop, registry
+
+
+def value_of(world: World, reference: SecretReference) -> str | None:
+    """A value for a program's environment."""
+    ref = Ref(SECRET, f"{reference.namespace}/{reference.name}")
+    return secret_value(world.get(ref), ref, reference.key)[0]
+
+
+def is_wanted(world: World, server: str, command: tuple[str, ...]) -> bool:
+    """Whether a ToolServer still has this command, and is not disabled."""
+    entry = world.get(Ref(SERVER, server))
+    resource = None if entry is None else entry.resource
+    return isinstance(resource, ToolServer) and not resource.disabled and resource.spec.mcp.command == command
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,7 @@ class ConditionReason(StrEnum):
     IMPORT_FAILED = "ImportFailed"
     TOOLS_LEFT_OUT = "ToolsLeftOut"
     SHRUNK = "Shrunk"
+    STDIO_NOT_ALLOWED = "StdioNotAllowed"
     SERVER_ERROR = "ServerError"
     RATE_LIMITED = "RateLimited"
     AUTHENTICATION_FAILED = "AuthenticationFailed"
@@ -167,6 +168,7 @@ MEANINGS: dict[ConditionReason, str] = {
     ConditionReason.TOOLS_LEFT_OUT: "Some tools of the server's list are not imported; the message says which, and why.",
     ConditionReason.SHRUNK: "The server's list came empty or shrank by more than half. Its tools stay until `spec.import.shrinkGrace`"
     " is over.",
+    ConditionReason.STDIO_NOT_ALLOWED: "The server is a command, which only `toolcrib up --allow-stdio` starts; the message has it.",
     ConditionReason.SERVER_ERROR: "The server answered with an error. The tools of its last list stay.",
     ConditionReason.RATE_LIMITED: "The server refuses to be asked so often (HTTP 429). The tools of its last list stay.",
     ConditionReason.AUTHENTICATION_FAILED: "The server refuses the credential: check `spec.mcp.auth` and its Secret.",

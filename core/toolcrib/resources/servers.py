@@ -9,13 +9,22 @@ from pydantic import AfterValidator, Field
 
 from toolcrib import names
 from toolcrib.resources import durations
-from toolcrib.resources.backends import PATH, URL, Auth, McpTransport, ServiceReference, address_rules
+from toolcrib.resources.backends import (
+    PATH,
+    URL,
+    Auth,
+    McpTransport,
+    SecretKeyReference,
+    ServiceReference,
+    address_rules,
+)
 from toolcrib.resources.conditions import Conditions
 from toolcrib.resources.meta import ListOf, Model, ObjectMeta, Rule, Scope, unique
 from toolcrib.resources.tools import Approval, ToolAnnotations
 
 GLOB = r"^[^\x00-\x1f\x7f]{1,128}$"
 """A tool's name at its server, or a glob of names."""
+Word = Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=4096)]
 MOST_OVERRIDES = 128
 MOST_INSTRUCTIONS = 2_048
 MIN_REFRESH, MAX_REFRESH = 10.0, 86_400.0
@@ -30,6 +39,29 @@ class ServerState(StrEnum):
 
     ACTIVE = "Active"
     DISABLED = "Disabled"
+
+
+class EnvironmentVariable(Model):
+    """A variable of a command's environment: its value, or the key of a Secret that holds it."""
+
+    name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128, description="Its name.")
+    value: str | None = Field(default=None, max_length=4096, description="Its value, if it is no secret.")
+    secret_key_ref: SecretKeyReference | None = Field(
+        default=None, description="The Secret key that holds its value."
+    )
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.value) != has(self.secretKeyRef)",
+            "set either value or secretKeyRef",
+            lambda e: (e.value is None) != (e.secret_key_ref is None),
+        ),
+    )
+
+
+def _one_value(env: tuple[EnvironmentVariable, ...]) -> tuple[EnvironmentVariable, ...]:
+    unique(tuple(e.name for e in env))
+    return env
 
 
 class McpServer(Model):
@@ -50,6 +82,20 @@ class McpServer(Model):
         max_length=1024,
         description="Path of the MCP endpoint at the Service, /mcp if absent.",
     )
+    command: Annotated[tuple[Word, ...], ListOf(1, 64)] | None = Field(
+        default=None,
+        description="A program and its arguments, started without a shell and spoken to over standard input and output."
+        " Only the local mode starts one (toolcrib up --allow-stdio); a cluster refuses it.",
+    )
+    env: Annotated[
+        tuple[EnvironmentVariable, ...],
+        Field(
+            max_length=64,
+            strict=False,
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        ),
+        AfterValidator(_one_value),
+    ] = Field(default=(), description="The environment of command, besides PATH and HOME.")
     transport: McpTransport = Field(
         default=McpTransport.STREAMABLE_HTTP, strict=False, description="StreamableHTTP."
     )
@@ -67,7 +113,26 @@ class McpServer(Model):
     )
 
     rules: ClassVar[tuple[Rule, ...]] = (
-        *address_rules("?#{", "path must not have a query, a fragment, a .. segment or an {argument}"),
+        Rule(
+            "!has(self.command)",
+            "command runs in the local mode only (toolcrib up --allow-stdio); in a cluster set service or url",
+        ),
+        Rule(
+            "(has(self.service) ? 1 : 0) + (has(self.url) ? 1 : 0) + (has(self.command) ? 1 : 0) == 1",
+            "set either service or url",
+            lambda m: sum(x is not None for x in (m.service, m.url, m.command)) == 1,
+        ),
+        Rule(
+            "!has(self.command) || !(has(self.auth) || has(self.path) || has(self.assertion))",
+            "auth, path and assertion need service or url",
+            lambda m: m.command is None or (m.auth, m.path, m.assertion) == (None, None, None),
+        ),
+        Rule(
+            "!has(self.env) || size(self.env) == 0 || has(self.command)",
+            "env needs command",
+            lambda m: not m.env or m.command is not None,
+        ),
+        *address_rules("?#{", "path must not have a query, a fragment, a .. segment or an {argument}")[1:],
         Rule(
             "!has(self.auth) || !has(self.auth.header) || !(self.auth.header.lowerAscii().startsWith('mcp-')"
             " || self.auth.header.lowerAscii() == 'accept')",

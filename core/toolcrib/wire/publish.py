@@ -90,8 +90,17 @@ class PublishedParameter(Wire):
     name: str = Field(description="of the placeholder, query parameter or header")
 
 
+class PublishedProgram(Wire):
+    """An MCP server that the local mode starts."""
+
+    server: str = Field(description="namespace/name of the ToolServer")
+    command: tuple[str, ...] = Field(min_length=1)
+    values: dict[str, str] = Field(default_factory=dict, description="variables of its environment")
+    secrets: dict[str, SecretReference] = Field(default_factory=dict, description="further ones, by Secret")
+
+
 class PublishedBackend(Wire):
-    """Where a call goes: a Service `namespace/name:port` with a path, or a full URL.
+    """Where a call goes: a Service `namespace/name:port` with a path, a full URL, or a program of the local mode.
 
     `cluster_ip` is the Service's address as the operator read it; None: it has not read one. `mcp` None: plain HTTP.
     """
@@ -109,6 +118,12 @@ class PublishedBackend(Wire):
     mcp: PublishedMcp | None = None
     parameters: tuple[PublishedParameter, ...] | None = None
     body: BodyKind | None = None
+    program: PublishedProgram | None = None
+
+    @property
+    def has_place(self) -> bool:
+        """Whether it says where calls go."""
+        return any(x is not None for x in (self.url, self.service_name, self.program))
 
     @property
     def asserted(self) -> bool:

@@ -74,7 +74,7 @@ def probed(probe: BackendProbe) -> Reached:
 def observed(
     tool: PublishedTool, endpoints: Reached | None, probe: BackendProbe | None, *, probing: bool
 ) -> Reached | None:
-    """What is known of a tool's backend; None where it has none.
+    """What is known of a tool's backend; None where it has none, or is started and not dialled.
 
     Args:
         tool: as it is published.
@@ -82,7 +82,7 @@ def observed(
         probe: what a replica says. It knows the way to a Service that the registry's own settings move.
         probing: whether replicas are asked to probe at all.
     """
-    if tool.backend is None:
+    if tool.backend is None or tool.backend.program is not None:
         return None
     if probe is not None and not (endpoints and probe.outcome in (None, ProbeOutcome.NO_ADDRESS)):
         return probed(probe)

@@ -107,6 +107,19 @@ def assess_credential(
     return tuple(found), None
 
 
+def secret_value(secret: Entry | None, ref: Ref, key: str) -> tuple[str | None, Cause | None]:
+    """One value of a labelled Secret, or what is wrong; no message ever holds a value."""
+    if secret is None:
+        message = f'{ref} does not exist, or lacks the label {LABEL}: "true"'
+        return None, Cause(ConditionReason.CREDENTIAL_MISSING, message)
+    if secret.labels.get(LABEL) != "true":
+        return None, Cause(ConditionReason.CREDENTIAL_NOT_ALLOWED, f'{ref} lacks the label {LABEL}: "true"')
+    if (value := _value(secret, key)) is None:
+        message = f"{ref} has no key {key!r}, or its value is empty or not text"
+        return None, Cause(ConditionReason.CREDENTIAL_MISSING, message)
+    return value, None
+
+
 def hosts_of(place: HttpBackend | McpServer, namespace: str, domain: str) -> frozenset[str]:
     """Every entry of the annotation that allows a backend's calls."""
     if place.service is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from toolcrib import publishing
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.servers import ToolServer
 from toolcrib.resources.tools import Tool
+from toolcrib.text import truncate
 from toolcrib.wire.imports import ServerWanted
 from toolcrib.wire.publish import Credential
 from toolcrib_operator.kinds import imported
@@ -16,7 +18,7 @@ from toolcrib_operator.kinds.drift import DRIFTED, drifted
 from toolcrib_operator.kinds.facts import NOWHERE, SERVER, Facts
 from toolcrib_operator.kinds.kind import Governed, Situation
 from toolcrib_operator.kinds.records import Record
-from toolcrib_operator.kinds.secret import assess_credential, secret_of
+from toolcrib_operator.kinds.secret import SECRET, assess_credential, secret_of, secret_value
 from toolcrib_operator.kinds.service import NOT_ASKED, SERVICE, ServiceVerdict, backend_service, service_of
 from toolcrib_operator.kinds.statuses import Desired, status
 from toolcrib_operator.kinds.verdicts import Cause, ServerVerdict, invalid
@@ -102,6 +104,7 @@ class ServerKind(Governed):
             return ()
         secret, service = secret_of(server), service_of(server)
         return (
+            *dict.fromkeys(ref for ref, _ in _secrets(server)),
             *(() if secret is None else (secret,)),
             *(() if service is None else (Ref(SERVICE, service),)),
         )
@@ -116,8 +119,11 @@ class ServerKind(Governed):
         if way.service.refusal is not None:
             return ServerVerdict(refusal=way.service.refusal)
         record.credentials = way.credentials
-        wanted = None if server.disabled else _wanted(server, way)
-        return ServerVerdict(lacking=way.service.missing or way.problem, wanted=wanted)
+        lacking = way.service.missing or way.problem
+        if server.spec.mcp.command is not None:
+            lacking = _not_started(server, facts)
+        stopped = server.disabled or (server.spec.mcp.command is not None and lacking is not None)
+        return ServerVerdict(lacking=lacking, wanted=None if stopped else _wanted(server, way))
 
     def refused(self, cause: Cause) -> ServerVerdict:
         """A ToolServer's verdict."""
@@ -164,11 +170,39 @@ class ServerKind(Governed):
         return Desired(status(entry, rows, now, **imported.fields(state)), provisional=waits or pending)
 
 
+def _not_started(server: ToolServer, facts: Facts) -> Cause | None:
+    """Why the command of a server is not started; None: it is."""
+    mcp, settings = server.spec.mcp, facts.settings
+    assert mcp.command is not None
+    if not {server.server_id, "*"} & set(settings.programs):
+        shown = truncate(shlex.join(mcp.command), _MOST_COMMAND)
+        message = (
+            f"It would run: {shown}. Only `toolcrib up --allow-stdio={server.server_id}` starts it; a cluster needs"
+            " spec.mcp.service or spec.mcp.url."
+        )
+        return Cause(ConditionReason.STDIO_NOT_ALLOWED, message)
+    for ref, key in _secrets(server):
+        problem = secret_value(facts.objects.get(ref), ref, key)[1]
+        if problem is not None:
+            return problem
+    return None
+
+
+def _secrets(server: ToolServer) -> list[tuple[Ref, str]]:
+    namespace = server.metadata.namespace or "default"
+    return [
+        (Ref(SECRET, f"{namespace}/{e.secret_key_ref.name}"), e.secret_key_ref.key)
+        for e in server.spec.mcp.env
+        if e.secret_key_ref is not None
+    ]
+
+
 def _wanted(server: ToolServer, way: Way) -> ServerWanted:
     backend = publishing.server_backend(server, way.service.cluster_ip)
     return ServerWanted(server=server.server_id, backend=backend, every=server.spec.refresh)
 
 
+_MOST_COMMAND = 512
 _DISABLED = Cause(
     ConditionReason.DISABLED, "spec.state is Disabled: the server's tools are absent everywhere."
 )

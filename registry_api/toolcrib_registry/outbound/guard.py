@@ -15,7 +15,7 @@ from ipaddress import ip_address, ip_network
 from typing import Protocol
 
 from toolcrib.resources import credential_hosts
-from toolcrib.wire.publish import PublishedBackend
+from toolcrib.wire.publish import PublishedBackend, PublishedProgram
 from toolcrib_registry.outbound import addresses, hosts
 from toolcrib_registry.outbound.errors import EgressRefused, HostNotAllowed, NoAddress
 
@@ -45,6 +45,7 @@ class EgressRule(StrEnum):
     PUBLIC = "public"  # url: backends: allowlisted host, public unicast (and loopback where opened)
     SERVICE = "service"  # service: backends: the published cluster IP, in private or cluster ranges
     MAPPED = "mapped"  # --backend ns/service=host:port: exactly as the operator of the registry wrote it
+    PROGRAM = "program"  # an MCP server that the local mode starts; nothing is dialled
     TRUSTED = "trusted"  # key servers, from the registry's own configuration
 
 
@@ -63,6 +64,7 @@ class EgressPolicy:
             and nowhere else; else in any private range.
         backends: `namespace/service` → `host:port`, for a registry outside the cluster.
         cluster_domain: the cluster's DNS domain: Services have names under it.
+        programs: `namespace/server` of ToolServers whose commands may be started; `*`: all. Never any but in the local mode.
     """
 
     allow: tuple[str, ...] = ()
@@ -71,6 +73,7 @@ class EgressPolicy:
     cluster: tuple[str, ...] = ()
     backends: Mapping[str, str] = field(default_factory=dict)
     cluster_domain: str = "cluster.local"
+    programs: Collection[str] = ()
 
     def __post_init__(self) -> None:
         """Read every entry now, so that a wrong one stops the start and not a call.
@@ -148,6 +151,7 @@ class Target:
     reach: EgressRule
     names: frozenset[str]
     address: str | None = None
+    program: PublishedProgram | None = field(default=None, repr=False, hash=False)
     authority: str = field(init=False, repr=False, compare=False)
     origin: str = field(init=False, repr=False, compare=False)
 
@@ -173,6 +177,8 @@ def target(backend: PublishedBackend, *, namespace: str, policy: EgressPolicy) -
             backend.service_name, backend.service_namespace, backend.service_port, backend.cluster_ip, backend.path,
             namespace, policy,
         )  # fmt: skip
+    if backend.program is not None:
+        return _program(backend.program, namespace, policy)
     if backend.url is None:
         raise EgressRefused("the backend names neither a service nor a url")
     return check_url(backend.url, policy)
@@ -197,6 +203,13 @@ def check_url(url: str, policy: EgressPolicy) -> Target:
         raise EgressRefused("localhost is loopback")
     names = credential_hosts.of_url(place.scheme, place.host, place.port)
     return Target(place.scheme, place.host, place.port, place.path, EgressRule.PUBLIC, names)
+
+
+def _program(program: PublishedProgram, namespace: str, policy: EgressPolicy) -> Target:
+    server = program.server
+    if server.partition("/")[0] != namespace or not {server, "*"} & set(policy.programs):
+        raise EgressRefused(f"the command of ToolServer {server} may not be started here")
+    return Target("http", server, 80, "/", EgressRule.PROGRAM, frozenset(), program=program)
 
 
 def trusted(url: str) -> Target:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,18 +42,23 @@ class Stage:
         draft.write_text(json.dumps(made))
         draft.replace(self.file)
 
-    def run(self) -> LocalMode:
-        return LocalMode(self.place, self.folder)
+    def run(self, *extra: str) -> LocalMode:
+        return LocalMode(self.place, self.folder, extra=extra)
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
+def peer() -> Path:
+    """The interpreter of the SDK's servers."""
     try:
-        environments.python("current")
+        return environments.python("current")
     except environments.PeersMissingError as error:
         if environments.required():
             raise
         pytest.skip(str(error))
+
+
+@pytest.fixture
+def stage(tmp_path: Path, peer: Path) -> Iterator[Stage]:
     (home := tmp_path / "home").mkdir()
     with python_server.running(home, "sdk", "stream") as url:
         yield Stage(tmp_path, url)
@@ -131,3 +137,30 @@ def test_a_tool_server_s_tools_are_there_and_what_joins_later_waits_for_approval
         stage.file.unlink()
         local.until_names(hacker, [])
         wait_until(lambda: shown(local, "Tool") == {})
+
+
+def test_a_command_is_started_only_where_up_allows_it_and_is_a_server_like_others_then(
+    tmp_path: Path, peer: Path
+) -> None:
+    stage = Stage(tmp_path, "http://127.0.0.1:9/mcp")
+    command = [str(peer), str(python_server.SCRIPT), "sdk", "stdio"]
+    stage.write(mcp={"command": command})
+    with stage.run() as local:
+        wait_until(lambda: "StdioNotAllowed" in local.output)
+        assert f"It would run: {shlex.join(command)}" in local.output
+        assert local.names(local.token("hacker")) == []
+        assert not (local.data / "stdio").exists()
+
+    with stage.run("--allow-stdio=heist/peer") as local:
+        hacker = local.token("hacker")
+        local.until_names(hacker, FIRST)
+        tools = shown(local, "Tool")
+        assert called(local, hacker, tool_id(tools["add"]), a=2, b=3)["result"] == {"result": 5}
+        assert called(local, hacker, tool_id(tools["asks"]))["result"]["result"].startswith("went on")
+        assert called(local, hacker, tool_id(tools["grow"]), name="late")["result"] == {"result": "late"}
+        wait_until(lambda: "late" in shown(local, "Tool"))
+        assert local.names(hacker) == FIRST
+        # another command is another way: nothing of it is approved
+        stage.write(mcp={"command": [*command, "more"]})
+        local.until_names(hacker, [])
+        wait_until(lambda: "program" in condition(shown(local, "Tool")["add"], "Approved").get("message", ""))

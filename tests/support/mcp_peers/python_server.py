@@ -10,7 +10,7 @@ from pathlib import Path
 from mcp_peers import environments
 from realparts import processes
 
-_SCRIPT = Path(__file__).parent / "servers/python_servers.py"
+SCRIPT = Path(__file__).parent / "servers/python_servers.py"
 
 
 @contextlib.contextmanager
@@ -18,7 +18,7 @@ def running(home: Path, *words: str) -> Iterator[str]:
     """Where `python_servers.py` with these words serves; `home` is a folder of its own."""
     with (home / "log").open("w+b") as log:
         child = processes.spawn(
-            [str(environments.python("current")), str(_SCRIPT), *words],
+            [str(environments.python("current")), str(SCRIPT), *words],
             cwd=home,
             env=processes.clean_environment({"HOME": str(home)}),
             stdin=subprocess.DEVNULL,

@@ -1,7 +1,8 @@
 """An MCP server of others on a free port of loopback, run in the environment `current`: python python_servers.py sdk|fastmcp json|stream
 
 It prints its port once it listens. Tools: `add`, `fails`, `blocks`, `asks` (which elicits), and `grow` (which adds a tool of
-the given name and tells of it). With `login` as a third word, it wants a token that an authorization server gives, and accepts none;
+the given name and tells of it). `sdk stdio` speaks over standard input and output instead.
+With `login` as a third word, it wants a token that an authorization server gives, and accepts none;
 with `issuer=URL` it accepts those of this OpenID provider (sdk alone).
 With `changing`, the SDK's server has `target`, and `change`, which gives that another value of the field that it names.
 """
@@ -107,7 +108,7 @@ def sdk(as_json: bool, login: bool, issuer: str | None, port: int) -> object:
 
     if "changing" in sys.argv:
         changing(server)
-    return server.streamable_http_app(json_response=as_json)
+    return server if "stdio" in sys.argv else server.streamable_http_app(json_response=as_json)
 
 
 def changing(server: object) -> None:
@@ -214,6 +215,9 @@ def fastmcp(as_json: bool, *_: object) -> object:
     return server.http_app(json_response=as_json)
 
 
+if "stdio" in sys.argv:
+    sdk(True, False, None, 0).run("stdio")
+    sys.exit()
 listener = socket.create_server(("127.0.0.1", 0))
 print(listener.getsockname()[1], flush=True)
 issuer = next((word.removeprefix("issuer=") for word in sys.argv if word.startswith("issuer=")), None)

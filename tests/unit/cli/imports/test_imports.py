@@ -144,10 +144,43 @@ def test_no_value_that_may_be_a_secret_is_printed(imported: Import) -> None:
     assert "follows ? in its address is left out" in made.out
 
 
+def test_a_program_becomes_a_toolserver_that_runs_locally_with_its_variables_in_a_secret(
+    imported: Import,
+) -> None:
+    args = [
+        "-y",
+        "@scope/server",
+        "--api-key",
+        SECRET,
+        f"--url=https://{SECRET}@db.example",
+        "--verbose",
+        f"dsn=x password={SECRET}",
+    ]
+    made = imported(
+        {"mcpServers": {"git hub": {"command": "npx", "args": args, "env": {"KEY": SECRET, "a b": SECRET}}}}
+    )
+
+    mcp = made.one("ToolServer", "git-hub")["spec"]["mcp"]
+    assert mcp["command"] == [
+        "npx",
+        "-y",
+        "@scope/server",
+        "--api-key",
+        "FILL-IN",
+        "FILL-IN",
+        "--verbose",
+        "FILL-IN",
+    ]
+    assert mcp["env"] == [{"name": "KEY", "secretKeyRef": {"name": "git-hub-env", "key": "KEY"}}]
+    assert made.one("Secret", "git-hub-env")["stringData"] == {"KEY": ""}
+    assert "toolcrib up --allow-stdio" in made.out
+    assert SECRET not in made.out + made.err
+
+
 @pytest.mark.parametrize(
     ("entry", "why"),
     [
-        ({"command": "npx"}, "offer it over Streamable HTTP"),
+        ({"command": "npx", "args": [7]}, "not a program with at most 63 arguments"),
         ({"url": "https://a.example/sse", "type": "sse"}, "HTTP+SSE"),
         ({"url": "https://${input:host}/mcp"}, "variable ${input:host}"),
         ({"url": "https://a.example/a b"}, "characters that a URL must encode"),

@@ -235,3 +235,41 @@ def test_servers_outside_the_cluster_need_approval_unless_they_say_otherwise(
     parsed = kinds.parse(server(mcp, **{"import": written}), strict=True)
     assert isinstance(parsed, ToolServer)
     assert (parsed.spec.approval, parsed.spec.refresh) == (approval, refresh)
+
+
+COMMAND = {"command": ["uvx", "mcp-server-time", "a b"]}
+
+
+def verdict_of(stage: Stage) -> ServerVerdict:
+    found = stage.assessor.verdicts[SERVER]
+    assert isinstance(found, ServerVerdict)
+    return found
+
+
+@pytest.mark.parametrize("allowed", [(), ("heist/other",), ("other/files",)])
+def test_a_command_that_nobody_allowed_is_not_watched_and_the_condition_says_what_it_would_run(
+    allowed: tuple[str, ...],
+) -> None:
+    stage = Stage(server(COMMAND), settings=LoopSettings(programs=allowed))
+    assert verdict_of(stage).wanted is None
+    assert stage.conditions()["Ready"] == ("False", "StdioNotAllowed")
+    lacking = verdict_of(stage).lacking
+    assert lacking is not None
+    assert (
+        "It would run: uvx mcp-server-time 'a b'. Only `toolcrib up --allow-stdio=heist/files`"
+        in lacking.message
+    )
+
+
+@pytest.mark.parametrize("allowed", ["heist/files", "*"])
+def test_an_allowed_command_is_watched_and_waits_for_the_secrets_that_it_names(allowed: str) -> None:
+    env = [{"name": "KEY", "secretKeyRef": {"name": "token", "key": "value"}}, {"name": "A", "value": "b"}]
+    stage = Stage(server(COMMAND | {"env": env}), settings=LoopSettings(programs=(allowed,)))
+    assert verdict_of(stage).wanted is None
+    assert stage.conditions()["Ready"] == ("False", "CredentialMissing")
+    stage.apply(secret(hosts=""))
+    wanted = verdict_of(stage).wanted
+    assert wanted is not None
+    assert wanted.backend.program is not None
+    assert wanted.backend.program.values == {"A": "b"}
+    assert "s3cret" not in wanted.model_dump_json()

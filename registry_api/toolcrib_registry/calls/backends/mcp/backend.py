@@ -100,7 +100,7 @@ class McpBackend:
         """
         backend = tool.backend
         mcp = None if backend is None else backend.mcp
-        if backend is None or mcp is None or (backend.url is None and backend.service_name is None):
+        if backend is None or mcp is None or not backend.has_place:
             raise NoBackend("the tool has no backend to call")
         to = place(backend, tool.namespace, self._policy.current, self._remedies)
         question = self._question(tool, mcp.tool, arguments, exchange)
