@@ -81,10 +81,10 @@ def bridge_words() -> list[str]:
     return [str(word) for word in container["command"]]
 
 
-def command_of(name: str, home: Path) -> list[str]:
-    """The command line of a server."""
+def command_of(name: str, home: Path, *, stdio: bool = False) -> list[str]:
+    """The command line of a server; `stdio`: also where it can speak HTTP."""
     server = SERVERS[name]
-    arguments = [each.format(home=home) for each in server.arguments]
+    arguments = [each.format(home=home) for each in server.arguments if server.stdio or not stdio]
     if server.source == "PyPI":
         return [str(environments.python("current").with_name(server.package)), *arguments]
     folder = environments.node_modules() / server.package
