@@ -28,6 +28,7 @@ ALONE = (
     "growth",
     "health",
     "log_growth",
+    "scanner",
 )
 """Run only where named: `make revocation`, `make hidden-timing`, `make bulkheads`, `make mcp-bench`; the others by `python bench/run.py PART`."""
 PARTS = (

@@ -9,6 +9,7 @@ from typing import Any
 from reference_pages.markdown import code, table
 
 from toolcrib import authorizer
+from toolcrib.lint import suspicions
 from toolcrib.lint import weaknesses as lint
 from toolcrib.resources import conditions, crd
 from toolcrib.resources.kinds import KINDS
@@ -51,6 +52,10 @@ def conditions_page() -> str:
     text += "\n## Tools that search finds badly\n\nReasons of `Questionable`, which `toolcrib validate --strict` finds too "
     text += "([be found](../guides/tool-authors.md#be-found)):\n\n"
     rows = [(code(r.value), conditions.MEANINGS[r], hint) for r, hint in lint.HINTS.items()]
+    text += table(("reason", "finds", "remedy"), rows)
+    text += "\n## Tools that a model should not read\n\nReasons of `Questionable` that the scanner of definitions gives "
+    text += "([review a definition](../guides/approve-a-change.md#warnings)):\n\n"
+    rows = [(code(r.value), conditions.MEANINGS[r], hint) for r, hint in suspicions.HINTS.items()]
     return text + table(("reason", "finds", "remedy"), rows)
 
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from toolcrib.resources import API_VERSION, KINDS
 from toolcrib.resources.tools import REJECTED_DIGEST, REJECTED_REASON
-from toolcrib_cli.approving.shown import Shown, shown
+from toolcrib_cli.approving.shown import Shown, scanner_of, shown
 from toolcrib_cli.approving.source import key_of
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_operator.adapters.kube import APPLY_PATCH, MERGE_PATCH, Kube, Refused
@@ -28,7 +28,9 @@ class ClusterTools:
     def tools(self, namespace: str | None) -> list[Shown]:
         """As `Source`."""
         servers = {key_of(each): each for each in self._all("ToolServer", namespace)}
-        found = (shown(each, servers) for each in self._all("Tool", namespace))
+        bodies = self._all("Tool", namespace)
+        scanner = scanner_of(bodies)
+        found = (shown(each, servers, scanner) for each in bodies)
         return sorted((each for each in found if each is not None), key=lambda each: each.key)
 
     def approve(self, tool: Shown) -> None:

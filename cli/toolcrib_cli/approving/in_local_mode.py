@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from toolcrib_cli.approving.shown import Shown, shown
+from toolcrib_cli.approving.shown import Shown, scanner_of, shown
 from toolcrib_cli.approving.source import key_of
 from toolcrib_cli.local import questions
 
@@ -20,7 +20,9 @@ class LocalTools:
         answer = questions.ask(self._folder, kind=["Tool", "ToolServer"], namespace=namespace)
         objects = [each["object"] for each in answer["objects"]]
         servers = {key_of(each): each for each in objects if each["kind"] == "ToolServer"}
-        found = (shown(each, servers) for each in objects if each["kind"] == "Tool")
+        bodies = [each for each in objects if each["kind"] == "Tool"]
+        scanner = scanner_of(bodies)
+        found = (shown(each, servers, scanner) for each in bodies)
         return [each for each in found if each is not None]
 
     def approve(self, tool: Shown) -> None:

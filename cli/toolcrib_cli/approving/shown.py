@@ -5,12 +5,15 @@ The digest is reckoned from what is shown, not read from the status: an approval
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from toolcrib import approvals, publishing
 from toolcrib.errors import InvalidManifest
+from toolcrib.lint.scanner import Scanner, WordScanner
+from toolcrib.lint.weaknesses import Weakness
 from toolcrib.resources import API_VERSION, Tool, ToolServer, parse
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.tools import REJECTED_DIGEST, REJECTED_REASON, Approval
@@ -29,6 +32,8 @@ class Shown:
     status: Mapping[str, Any]
     annotations: Mapping[str, str]
     uid: str
+    warnings: tuple[Weakness, ...] = ()
+    """What a scanner says of it."""
 
     @property
     def digest(self) -> str:
@@ -76,6 +81,11 @@ class Shown:
     @property
     def message(self) -> str:
         """What there is to know in a line."""
+        told = self._message
+        return f"{told} Warnings: {', '.join(w.reason for w in self.warnings)}." if self.warnings else told
+
+    @property
+    def _message(self) -> str:
         if (why := self.rejection) is not None and self.quarantined:
             return why
         condition = self._condition
@@ -109,6 +119,9 @@ class Shown:
             "message": self.message,
             "approvalDigest": self.digest,
             "approvedDigest": self.approved_digest,
+            "warnings": [
+                {"reason": w.reason.value, "field": w.field, "message": w.message} for w in self.warnings
+            ],
         }
 
     @property
@@ -117,12 +130,26 @@ class Shown:
         return next(found, None)
 
 
-def shown(body: Mapping[str, Any], servers: Mapping[str, Mapping[str, Any]]) -> Shown | None:
+def scanner_of(bodies: Iterable[Mapping[str, Any]]) -> Scanner:
+    """A scanner that knows these Tools, each as an API server has it."""
+    scanner = WordScanner()
+    for body in bodies:
+        with contextlib.suppress(InvalidManifest, ValueError):
+            found = parse({k: v for k, v in body.items() if k != "status"})
+            if isinstance(found, Tool):
+                scanner.update(found.tool_id, found)
+    return scanner
+
+
+def shown(
+    body: Mapping[str, Any], servers: Mapping[str, Mapping[str, Any]], scanner: Scanner | None = None
+) -> Shown | None:
     """An object as an API server has it; None where it needs no approval, or is no valid Tool.
 
     Args:
         body: the Tool.
         servers: ToolServers by namespace/name.
+        scanner: what warns of it; it knows its neighbours.
     """
     try:
         found = parse({k: v for k, v in body.items() if k != "status"})
@@ -139,6 +166,7 @@ def shown(body: Mapping[str, Any], servers: Mapping[str, Mapping[str, Any]]) -> 
         status=body.get("status") or {},
         annotations=metadata.get("annotations") or {},
         uid=str(metadata.get("uid", "")),
+        warnings=() if scanner is None else scanner.weaknesses(found),
     )
 
 

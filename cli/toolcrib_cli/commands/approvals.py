@@ -312,6 +312,8 @@ def _print(tool: Shown) -> None:
         output.line("  Nothing differs from what was approved last")
     if (why := tool.rejection) is not None:
         output.line(f"  rejected before: {why}", style="yellow")
+    for warning in tool.warnings:
+        output.line(f"  ! {warning.reason}: {warning}", style="yellow")
     output.line(f"  digest: {tool.digest}")
 
 

@@ -124,6 +124,12 @@ class ConditionReason(StrEnum):
     SCOPE_SHADOWED = "ScopeShadowed"
     DENY_HOLDS = "DenyHolds"
     DENY_STOPPED_MATCHING = "DenyStoppedMatching"
+    ASKS_FOR_SECRETS = "AsksForSecrets"
+    CONCEALS = "Conceals"
+    INSTRUCTS_MODEL = "InstructsModel"
+    SHADOWS_TOOL = "ShadowsTool"
+    LOOKS_LIKE_TOOL = "LooksLikeTool"
+    ENCODED_TEXT = "EncodedText"
     NO_DESCRIPTION = "NoDescription"
     DESCRIPTION_REPEATS_NAME = "DescriptionRepeatsName"
     DESCRIPTION_TOO_SHORT = "DescriptionTooShort"
@@ -223,6 +229,13 @@ MEANINGS: dict[ConditionReason, str] = {
     ConditionReason.DENY_HOLDS: "The binding still denies everything that it denied since its last edit.",
     ConditionReason.DENY_STOPPED_MATCHING: "A tool that the binding denied still exists, or exists again, and is no longer denied; or a"
     " deny entry that matched a tool matches none now. Find out who changed the tools. An edit of the binding's spec clears this.",
+    ConditionReason.ASKS_FOR_SECRETS: "A text of the tool asks for files, secrets, the conversation or the system prompt.",
+    ConditionReason.CONCEALS: "A text of the tool tells the model to keep something from the user.",
+    ConditionReason.INSTRUCTS_MODEL: "A text of the tool tells the model what to do beyond calling it: to ignore what it was told, to call it before"
+    " all others, or not to ask.",
+    ConditionReason.SHADOWS_TOOL: "A text of the tool tells how a tool of another server is to be used.",
+    ConditionReason.LOOKS_LIKE_TOOL: "The tool's name or title looks like the name of another tool of the namespace.",
+    ConditionReason.ENCODED_TEXT: "A text of the tool holds sentences that are encoded or spelt so that people overlook them, or a command to run.",
     ConditionReason.NO_DESCRIPTION: "The tool has no description: search finds it by its name and parameters alone.",
     ConditionReason.DESCRIPTION_REPEATS_NAME: "The description has no word that is not in the name or server already.",
     ConditionReason.DESCRIPTION_TOO_SHORT: "The description has fewer than three words that say something.",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolcrib.lint.weaknesses import SearchLint
+from toolcrib.lint.scanner import ToolLint
 from toolcrib.resources.quantities import Quota
 from toolcrib.wire.publish import PublishedAccount, PublishedBinding, PublishedTool, Removed
 from toolcrib_operator.kinds.accounts import Accounts, Declared
@@ -131,7 +131,7 @@ class Facts:
         self.records = Records()
         self.links = Links()
         self.slices = Slices()
-        self.lint = SearchLint()
+        self.lint = ToolLint()
         self.quotas = Quotas(settings.quota or Quota(0, 0), self.records)
         self.accounts: Accounts | Declared = (
             Accounts(objects, self.records) if settings.accounts else Declared(objects)
