@@ -16,10 +16,12 @@ from toolcrib_operator.elector import Elector
 from toolcrib_operator.kinds.admission import Admitted
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.replicas.anchoring import Anchoring
+from toolcrib_operator.replicas.imports import Imports
 from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.probes import ProbeReports
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.replicas.registrations import RegistrationIntake
+from toolcrib_operator.replicas.servers import ServerReports
 from toolcrib_operator.settings import RegistrationSettings
 from toolcrib_operator.state import Leading, State
 from toolcrib_operator.watches.resync import Resync
@@ -165,6 +167,7 @@ def operator_rows() -> list[Row]:
         registering,
         anchoring,
         ProbeReports(publisher, reader),
+        Imports(world, publisher, ServerReports(publisher, reader), reader),
     )
     return list(_metric_rows([operator_metrics.StateCollector(state)]))
 

@@ -161,7 +161,9 @@ async def _lead(
                 world, publisher, cluster, make, loop.published, settings=settings.registration
             )
         anchoring = _anchoring(settings, kube, publisher)
-        state.leading = Leading(world, resync, publisher, index_sync, loop, intake, anchoring, probes)
+        state.leading = Leading(
+            world, resync, publisher, index_sync, loop, intake, anchoring, probes, imports
+        )
         tasks = [
             asyncio.create_task(loop.run(stop), name="loop"),
             asyncio.create_task(elector.keep(stop), name="lease"),

@@ -6,6 +6,7 @@ What a process says of itself (`toolcrib.process`, prometheus_client's ProcessCo
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -15,9 +16,11 @@ from prometheus_client.registry import Collector
 
 from toolcrib import process
 from toolcrib.telemetry.metric import Metric
+from toolcrib.wire.imports import ServerOutcome
 from toolcrib_operator.counts.grants import Labels, Rows
 from toolcrib_operator.kinds.quotas import Quotas
 from toolcrib_operator.replicas.anchoring import Anchoring
+from toolcrib_operator.replicas.imports import Imports
 from toolcrib_operator.state import Leading, State
 
 _PROCESS = ProcessCollector(registry=None)
@@ -46,6 +49,15 @@ INDEX_LAG_SECONDS = Metric(GaugeMetricFamily, "toolcrib_index_lag_seconds", (),
     "Seconds for which the longest-waiting published tool has been missing or out of date in the search index; 0: none is.")
 BACKENDS_REPORTED_TIMESTAMP_SECONDS = Metric(GaugeMetricFamily, "toolcrib_operator_backends_reported_timestamp_seconds", (),
     "When a replica last reported which backends can be reached; 0: not yet.")
+IMPORT_SERVERS = Metric(GaugeMetricFamily, "toolcrib_import_servers", ("outcome",),
+    "ToolServers that are watched, by what became of the last look at each.")
+IMPORT_FAILING = Metric(GaugeMetricFamily, "toolcrib_import_failing", (), "ToolServers whose tools could not be written; the operator retries.")
+IMPORT_TOOLS_LEFT_OUT = Metric(GaugeMetricFamily, "toolcrib_import_tools_left_out", (),
+    "Tools of servers that no Tool is written for; the condition Imported of the ToolServer says why.")
+IMPORT_WRITES = Metric(CounterMetricFamily, "toolcrib_import_writes", (), "Tools of servers written.")
+IMPORT_DELETIONS = Metric(CounterMetricFamily, "toolcrib_import_deletions", (), "Tools of servers deleted.")
+IMPORT_REPORTED_TIMESTAMP_SECONDS = Metric(GaugeMetricFamily, "toolcrib_import_reported_timestamp_seconds", (),
+    "When a replica last reported what servers have; 0: not yet.")
 STATUS_WAITING = Metric(GaugeMetricFamily, "toolcrib_operator_status_waiting", (), "Objects whose status may have to be written.")
 OLDEST_WAITING_SECONDS = Metric(GaugeMetricFamily, "toolcrib_operator_oldest_waiting_seconds", (),
     "Age of the oldest object that waits to be assessed, published or written; 0: none waits.")
@@ -135,6 +147,8 @@ def _leading(parts: Leading) -> Iterator[_Family]:
     yield _one(INDEX_LAG_SECONDS, parts.index_sync.lag)
     if parts.probes is not None:
         yield _one(BACKENDS_REPORTED_TIMESTAMP_SECONDS, parts.probes.reported_at or 0.0)
+    if parts.imports is not None:
+        yield from _imports(parts.imports)
     yield _one(STATUS_WAITING, writer.backlog)
     yield _one(OLDEST_WAITING_SECONDS, parts.loop.oldest_waiting)
     yield from _quotas(parts.loop.assessor.facts.quotas)
@@ -164,6 +178,17 @@ def _quotas(quotas: Quotas) -> Iterator[_Family]:
         rows[("other",)] = float(rest)
     yield _of(QUOTA_REFUSED_TOOLS, rows)
     yield _one(QUOTA_USED_RATIO, quotas.fullest)
+
+
+def _imports(imports: Imports) -> Iterator[_Family]:
+    """How the tools of servers come here."""
+    outcomes = Counter(seen.outcome for seen in imports.reports.seen.values())
+    yield _of(IMPORT_SERVERS, {(outcome.value,): float(outcomes[outcome]) for outcome in ServerOutcome})
+    yield _one(IMPORT_FAILING, len(imports.failing))
+    yield _one(IMPORT_TOOLS_LEFT_OUT, imports.left_out)
+    yield _one(IMPORT_WRITES, imports.applied)
+    yield _one(IMPORT_DELETIONS, imports.deleted)
+    yield _one(IMPORT_REPORTED_TIMESTAMP_SECONDS, imports.reports.reported_at or 0.0)
 
 
 def _of_process() -> Iterator[_Family]:

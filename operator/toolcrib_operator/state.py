@@ -8,6 +8,7 @@ from typing import Any
 from toolcrib_operator.elector import Elector
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.replicas.anchoring import Anchoring
+from toolcrib_operator.replicas.imports import Imports
 from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.probes import ProbeReports
 from toolcrib_operator.replicas.publisher import Publisher
@@ -31,6 +32,7 @@ class Leading:
     intake: RegistrationIntake | None = None
     anchoring: Anchoring | None = None
     probes: ProbeReports | None = None
+    imports: Imports | None = None
 
 
 class State:
@@ -80,8 +82,19 @@ class State:
             found.append(f"no new grant takes effect: {parts.loop.policies.admitted.problem}")
         if parts.index_sync.problem:
             found.append(f"the search index: {parts.index_sync.problem}")
+        found += self.imports_problems(parts)
         if parts.intake is not None:
             found += [f"registrations at {name}: {why}" for name, why in parts.intake.problems.items()]
+        return found
+
+    def imports_problems(self, parts: Leading) -> list[str]:
+        """What keeps the tools of servers from being imported, in words."""
+        if parts.imports is None:
+            return []
+        found = [parts.imports.reports.problem] if parts.imports.reports.problem else []
+        if failing := parts.imports.failing:
+            first = min(failing, key=lambda ref: ref.key)
+            found.append(f"{len(failing)} ToolServers are not imported; {first.key}: {failing[first]}")
         return found
 
     def report(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import base64
 import binascii
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from toolcrib.lint.weaknesses import Weakness
@@ -75,7 +75,8 @@ _SECRET = _rule(
 _CONCEAL = _rule(
     rf"\b(?:do not|don't|never|must not|should not|not to|no need to|without)\W+(?:ever )?(?:tell|mention|inform|informing|telling|notify|notifying"
     rf"|reveal|frighten|alert|show)(?:ing)?\b(?:\W+\w+){{0,3}}?\W+{_USER}(?!\W+(?:the|that|whether|an?)\b)",
-    r"\b(?:do not|don't|never) (?:mention|reveal|disclose|tell|display|bring|summari[sz]e)\b[^.!?;]{0,40}\b(?:this|these|it up|that you|extra|notice)\b",
+    r"\b(?:do not|don't|never) (?:mention|reveal|disclose|tell|display|bring|summari[sz]e)\b[^.!?;]{0,40}"
+    r"\b(?:this|these|it up|that you|extra|notice)\b",
     r"\buser (?:must|should|may) not (?:know|notice|see|learn)\b",
     r"\b(?:secret|hidden|invisible|hide)\b(?:\W+\w+){0,2}?\W+(?:from|to) (?:the )?(?:user|human)\b(?!')",
     r"\b(?:silently|quietly|secretly|discreetly|covertly)\b(?:\W+also)?\W+(?:call|read|send|mails?|mail|upload|copy|copies|open|post|forward|log|run)\b",
@@ -96,7 +97,8 @@ _INSTRUCT = _rule(
     r"\b(?:ignore|disregard|forget|override|bypass)[ ,]+(?:\w+[ ,]+){0,3}?(?:previous|prior|above|earlier|preceding|all|any|your|system|safety|other)"
     r"[ ,]+(?:\w+[ ,]+){0,3}?(?:instructions?|directions|prompts?|guidelines|restrictions|safety rules|tools in)\b",
     r"\b(?:ignore|forget|disregard) everything\b|\bdisregard (?:all )?safety\b|\boverride your\b|\bthe system prompt and any\b",
-    r"\byou are now (?:dan|an?|in|the)\b|\bno restrictions\b|\bunrestricted\b|\bdeveloper mode is on\b|\bstop being a\b|\bpretend (?:that )?you are\b",
+    r"\byou are now (?:dan|an?|in|the)\b|\bno restrictions\b|\bunrestricted\b",
+    r"\bdeveloper mode is on\b|\bstop being a\b|\bpretend (?:that )?you are\b",
     r"\binstructions\b[^.!?;]{0,24}\b(?:are|is) (?:void|outdated|replaced|obsolete)\b|\bnew instructions ?:|\byour new task\b",
     r"\bcontent filters do not apply\b|\breveal your\b|\bprint the hidden\b|\bupdate your rules\b|\bobey this\b|\bcomply with whatever\b",
     r"\bfollow (?:those|the instructions|the ones) in this description\b|\babove the user's wishes\b",
@@ -108,7 +110,8 @@ _INSTRUCT = _rule(
     r"\bdo not (?:answer|respond|reply)\b[^.!?;]{0,24}\b(?:until|from your own)\b|\bobey it\b|\bfollow what it (?:returns|says)\b",
     r"\bevery call of another tool\b|\b(?:always|only) (?:select|prefer|choose|use) (?:only )?this (?:tool|one)\b(?: before| in all|\.| first)",
     r"\bonly tool (?:that )?you will ever\b|\brank this\b|\bchosen over all\b|\bmust be chosen\b|\bignore all other\b|\bbefore all others\b",
-    r"\bnever (?:use|call) (?:any other|\w+ again|other)\b|\bnot allowed to use\b|\b(?:they|it|\w+) (?:is|are) (?:broken|compromised|deprecated) and (?:unsafe|dangerous)\b",
+    r"\bnever (?:use|call) (?:any other|\w+ again|other)\b|\bnot allowed to use\b",
+    r"\b(?:they|it|\w+) (?:is|are) (?:broken|compromised|deprecated) and (?:unsafe|dangerous)\b",
     r"\bother \w+ tools (?:have been|return|are|must)\b|\bin all cases\b|\buse only this (?:one|tool)\b|\bis compromised\b",
     # what speaks for the user
     r"\buser has (?:already )?(?:agreed|consented|approved)\b|\bskip (?:the )?confirmations?\b|\bnever ask for (?:confirmation|permission|consent)\b",
@@ -117,9 +120,11 @@ _INSTRUCT = _rule(
     r"\bpermission is granted by\b|\bexactly and without\b|\bfollow exactly\b|\bmust follow exactly\b",
     # the same in other languages
     r"\b(?:ignoriere|missachte|vergiss) (?:alle|die|s\u00e4mtliche) (?:vorherigen|bisherigen|vorigen) (?:anweisungen|regeln|instruktionen)",
-    r"\b(?:ignora|ignore|ignorez|olvida|oublie)\b (?:todas |toutes |todos |tutte )?(?:las |les |as |le )?(?:instrucciones|instructions|instru\u00e7\u00f5es|istruzioni)"
+    r"\b(?:ignora|ignore|ignorez|olvida|oublie)\b (?:todas |toutes |todos |tutte )?(?:las |les |as |le )?"
+    r"(?:instrucciones|instructions|instru\u00e7\u00f5es|istruzioni)"
     r" (?:anteriores|previas|pr\u00e9c\u00e9dentes|precedenti)",
-    r"\u0438\u0433\u043d\u043e\u0440\u0438\u0440\u0443\u0439(?:\u0442\u0435)? (?:\u0432\u0441\u0435 )?\u043f\u0440\u0435\u0434\u044b\u0434\u0443\u0449",
+    r"\u0438\u0433\u043d\u043e\u0440\u0438\u0440\u0443\u0439(?:\u0442\u0435)? (?:\u0432\u0441\u0435 )?"
+    r"\u043f\u0440\u0435\u0434\u044b\u0434\u0443\u0449",
     r"\b(?:sage|sag) (?:dem|der) benutzer(?:in)? nichts|\bno se lo digas al usuario|\bsans en parler \u00e0|\bn\u00e3o (?:diga|conte) ao",
 )
 _UNSPACED = re.compile(
@@ -185,7 +190,7 @@ def _from_base64(text: str) -> bytes:
     return base64.b64decode(text + "=" * (-len(text) % 4))
 
 
-def _words(decode: Any, text: str) -> bool:
+def _words(decode: Callable[[str], bytes], text: str) -> bool:
     try:
         read = decode(text[:4_096]).decode("ascii")
     except (ValueError, binascii.Error):

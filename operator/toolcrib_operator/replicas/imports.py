@@ -87,6 +87,17 @@ class Imports:
         carried = None if work is None else work.carried
         return None if seen is None and carried is None else ImportState(seen, carried)
 
+    @property
+    def failing(self) -> dict[Ref, str]:
+        """The ToolServers whose tools could not be written, with the reason."""
+        found = ((ref, work.carried) for ref, work in self._work.items())
+        return {ref: c.problem for ref, c in found if c is not None and c.problem}
+
+    @property
+    def left_out(self) -> int:
+        """Tools of all lists that no Tool is written for."""
+        return sum(len(w.carried.left_out) for w in self._work.values() if w.carried is not None)
+
     def assessed(self, refs: Iterable[Ref]) -> None:
         """These objects were assessed: a ToolServer may ask for something else, a Tool be another than was written."""
         assert self._facts is not None

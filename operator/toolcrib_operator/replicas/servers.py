@@ -32,6 +32,8 @@ from toolcrib_operator.timers import Backoff, wait, wait_any
 
 log = logging.getLogger(__name__)
 
+_SILENT = 30.0
+"""Seconds without a report after which `/readyz` says so: some of its longest waits."""
 _LOOK = 1.0
 """Seconds until the next look while there is no replica to ask."""
 _NEEDED = {SERVER_IMPORTS, BACKEND_OAUTH}
@@ -74,6 +76,7 @@ class ServerReports:
         self._told: str | None = None
         self._trouble = logs.Trouble(log)
         self._asked = 0
+        self._began = time.time()
         publisher.subscribe(self._moved.set)
 
     def on_change(self, told: Callable[[Collection[str]], None]) -> None:
@@ -97,6 +100,14 @@ class ServerReports:
     def of(self, server: str) -> ServerSeen | None:
         """What was said last of a server."""
         return self._seen.get(server)
+
+    @property
+    def problem(self) -> str | None:
+        """Why nobody may know what servers have, in words; None: nothing is wrong, or none is wanted."""
+        silent = time.time() - (self.reported_at or self._began)
+        if not self._wanted or silent < _SILENT:
+            return None
+        return f"no registry replica has reported the servers' tools for {silent:.0f} s"
 
     @property
     def seen(self) -> Mapping[str, ServerSeen]:

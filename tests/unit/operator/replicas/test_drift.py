@@ -1,5 +1,6 @@
 """What a ToolServer says while its tools wait for approval, and the events that tell when that begins and ends."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,9 @@ from toolcrib.resources import ToolServer, parse
 from toolcrib.resources.conditions import MAX_MESSAGE
 from toolcrib.resources.servers import MOST_INSTRUCTIONS
 from toolcrib.wire.imports import ListedTool, ServerList
+from toolcrib_operator import metrics
+from toolcrib_operator.errors import ClusterUnavailable
+from toolcrib_operator.state import State
 from waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -103,3 +107,35 @@ def test_what_no_tool_holds_is_part_of_what_is_approved(field: str) -> None:
     assert "sourceDigests" not in bare.manifest["spec"]  # type: ignore[union-attr]
     assert list(with_it.manifest["spec"]["sourceDigests"]) == [field.removeprefix("_")]  # type: ignore[union-attr]
     assert bare.mark != with_it.mark  # type: ignore[union-attr]
+
+
+async def test_metrics_and_readyz_tell_how_imports_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    replica = MemoryReplica()
+    replica.serve(listing("a", "b"))
+    async with reviewing(replica, toolserver()) as found:
+        await until(lambda: found.drifted[1] == "ToolsNew")
+        imports, publisher = found.stage.imports, found.stage.loop._publisher
+        assert imports is not None
+        elector: Any = None
+        state = State(elector)
+        leading: Any = SimpleNamespace(imports=imports, publisher=publisher)
+        told = {family.name: family for family in metrics._imports(imports)}
+        value = {name: family.samples[0].value for name, family in told.items()}
+        assert value["toolcrib_import_writes"] == 2
+        assert (value["toolcrib_import_failing"], value["toolcrib_import_tools_left_out"]) == (0, 0)
+        assert value["toolcrib_import_reported_timestamp_seconds"] > 0
+        outcomes = {s.labels["outcome"]: s.value for s in told["toolcrib_import_servers"].samples}
+        assert (outcomes["Listed"], outcomes["Unreachable"]) == (1, 0)
+        assert state.imports_problems(leading) == []
+
+        replica.serve(listing("a", "b", description=""))
+        monkeypatch.setattr(imports, "_apply", _refused)
+        await until(lambda: imports.failing)
+        (problem,) = state.imports_problems(leading)
+        assert problem.startswith("1 ToolServers are not imported; heist/files: ")
+        monkeypatch.setattr(imports.reports, "reported_at", 1.0)
+        assert "no registry replica has reported" in state.imports_problems(leading)[0]
+
+
+async def _refused(*_: Any) -> None:
+    raise ClusterUnavailable("no answer")
