@@ -27,7 +27,7 @@ SOURCES := core operator registry_api agent_runner cli tests bench examples requ
 PEERS := tests/support/mcp_peers
 LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test fresh-machine-test cluster-demo proof attack bench tails bench-search bench-search-recall bench-search-scale bench-search-sizes search-gate search-faults revocation hidden-timing large-namespaces bulkheads mcp-conformance mcp-peers mcp-servers mcp-replicas mcp-bench growth health mcp-tokens image wheel wheel-smoke ci clean
+.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test fresh-machine-test cluster-demo proof attack bench tails bench-search bench-search-recall bench-search-scale bench-search-sizes search-gate search-faults revocation hidden-timing large-namespaces bulkheads mcp-conformance mcp-peers mcp-servers mcp-replicas mcp-bench openapi-documents growth health mcp-tokens image wheel wheel-smoke ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-18s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -152,6 +152,9 @@ hidden-timing: env ## Measure how much longer an answer takes for a hidden tool 
 mcp-bench: env ## Measure what MCP costs: beside /v1, and the whole hop to an MCP server beside the server alone and FastMCP's proxy; fails above a bound; wants a quiet machine
 	@$(BIN)/python $(PEERS)/environments.py
 	@exec $(BIN)/python bench/run.py mcp hops $(ARGS)
+
+openapi-documents: env ## Import GitHub's, Stripe's, Kubernetes' and our own OpenAPI documents, call one operation of each kind, search 1,221 tools; needs npm, once
+	@exec $(BIN)/python bench/run.py openapi $(ARGS)
 
 growth: env ## Measure how long a change takes to reach an agent at 10 to 10,000 tools; fails where p99 at 10,000 is more than 3 times that at 100
 	@exec $(BIN)/python bench/run.py growth $(ARGS)

@@ -29,8 +29,10 @@ ALONE = (
     "health",
     "log_growth",
     "scanner",
+    "openapi",
 )
-"""Run only where named: `make revocation`, `make hidden-timing`, `make bulkheads`, `make mcp-bench`; the others by `python bench/run.py PART`."""
+"""Run only where named: `make revocation`, `make hidden-timing`, `make bulkheads`, `make mcp-bench`, `make openapi-documents`;
+the others by `python bench/run.py PART`."""
 PARTS = (
     "arguments", "assertion", "discovery", "call", "tails", "access_review", "replica_memory", "propagation", "catalog", "memory",
     "operator_memory",

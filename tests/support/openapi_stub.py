@@ -210,6 +210,9 @@ def _text(schema: dict[str, Any]) -> str:
     for value in (*schema.get("examples", ()), schema.get("default")):
         if isinstance(value, str) and value and "/" not in value:
             return value
+    if "pattern" in schema:
+        tried = ("x1", "/x1", "a", "1", "A1", "sha256:" + "0" * 64, "https://a.example", "2026-11-25")
+        return next((text for text in tried if re.search(schema["pattern"], text)), "x1")
     known = {"date-time": "2026-11-25T00:00:00Z", "date": "2026-11-25", "uri": "https://a.example"}
     text = known.get(schema.get("format", ""), "x1")
     return text.ljust(int(schema.get("minLength", 0)), "x")[: int(schema.get("maxLength", 200))]
