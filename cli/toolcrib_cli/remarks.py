@@ -15,11 +15,11 @@ from toolcrib_cli.places import Places
 from toolcrib_operator.kinds.kind import Told
 from toolcrib_operator.kinds.statuses import BAD
 
-_UNREAD = (ConditionReason.NOT_YET_IMPORTED, ConditionReason.IMPORTING)
+UNREAD = (ConditionReason.NOT_YET_IMPORTED, ConditionReason.IMPORTING)
 """A ToolServer's list is on its way."""
 _PENDING = frozenset({
     ConditionReason.PENDING, ConditionReason.NOT_PUBLISHED, ConditionReason.NOT_INDEXED, ConditionReason.NOT_PROPAGATED,
-    ConditionReason.NO_REPLICAS, ConditionReason.INDEX_UNAVAILABLE, *_UNREAD,
+    ConditionReason.NO_REPLICAS, ConditionReason.INDEX_UNAVAILABLE, *UNREAD,
 })  # fmt: skip
 """Not ready yet, whatever the object says."""
 _INTENDED = frozenset({ConditionReason.DISABLED, ConditionReason.NOT_YET_VALID})
@@ -32,6 +32,7 @@ _FIELDS = {
     ConditionReason.CREDENTIAL_NOT_ALLOWED: "spec.backend.auth.secretKeyRef",
     ConditionReason.SERVICE_MISSING: "spec.backend.http.service",
     ConditionReason.SERVICE_UNSUPPORTED: "spec.backend.http.service",
+    ConditionReason.STDIO_NOT_ALLOWED: "spec.mcp.command",
     ConditionReason.EXPIRED: "spec.expiresAt",
     ConditionReason.MATCHES_NOTHING: "spec",
 }
@@ -101,7 +102,7 @@ def waits(told: Told) -> str:
     ready: Mapping[str, Any] = next(
         (c for c in told.status.get("conditions") or () if c["type"] == "Ready"), {}
     )
-    intended = ready.get("status") == "False" and ready.get("reason") in (*_INTENDED, *_UNREAD)
+    intended = ready.get("status") == "False" and ready.get("reason") in (*_INTENDED, *UNREAD)
     return f"{ready['reason']}: {ready['message']}" if intended else ""
 
 

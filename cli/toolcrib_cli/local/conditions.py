@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from toolcrib.resources.conditions import ConditionReason
 from toolcrib_cli.local.folders import Folders
 from toolcrib_cli.manifests import Loaded
 from toolcrib_cli.remarks import Remark, remarks, waits
@@ -41,6 +42,9 @@ class Conditions:
         self.tell: Callable[[Ref], Told | None] = lambda ref: None
         self.imported: Callable[[Entry], Loaded | None] = lambda entry: None
         """Where an object stands that no file has."""
+        self.pending: Callable[[], bool] = lambda: False
+        """Whether tools are still on their way: nothing is said to match nothing then."""
+        self._early: set[Ref] = set()
         self._folders, self._world = folders, world
         self._told: dict[Ref, tuple[Remark, ...]] = {}
         self._written: set[Ref] = set()
@@ -65,6 +69,9 @@ class Conditions:
         if not weak and not self._world.kinds[ref.kind].tells_questions:  # type: ignore[attr-defined]
             told = told._replace(oddities=())
         found = tuple(remarks(item, told))
+        if any(r.reason == ConditionReason.MATCHES_NOTHING for r in found) and self.pending():
+            self._early.add(ref)
+            found = tuple(r for r in found if r.reason != ConditionReason.MATCHES_NOTHING)
         before = {(r.reason, r.finding) for r in self._told.pop(ref, ())}
         if found:
             self._told[ref] = found
@@ -82,8 +89,11 @@ class Conditions:
         await asyncio.sleep(_SETTLED)
         self._wake.clear()
         written, self._written = self._written, set()
+        early: set[Ref] = set()
+        if self._early and not self.pending():
+            early, self._early = self._early, set()
         found: list[Said] = []
-        for number, ref in enumerate(sorted(written)):
+        for number, ref in enumerate(sorted(written | early)):
             if number % 50 == 49:
                 await asyncio.sleep(0)
             item = self._folders.objects.get((ref.kind, ref.namespace, ref.name))

@@ -12,13 +12,14 @@ from typing import Any
 
 from toolcrib.resources import API_VERSION, Tool, ToolServer, parse
 from toolcrib.resources.tools import Approval
-from toolcrib.wire.imports import ServerOutcome
 from toolcrib_cli.local.approvals import Approvals
 from toolcrib_cli.local.folders import Folders
 from toolcrib_cli.manifests import Loaded
+from toolcrib_cli.remarks import UNREAD
 from toolcrib_operator.adapters.memory import MemoryApplier
 from toolcrib_operator.kinds.facts import SERVER
 from toolcrib_operator.kinds.imported import ImportState
+from toolcrib_operator.kinds.kind import Told
 from toolcrib_operator.kinds.quotas import TOOL
 from toolcrib_operator.objects import Entry, Ref
 from toolcrib_operator.world import World
@@ -46,6 +47,8 @@ class ImportedTools:
         self._news: list[str] = []
         self.state: Callable[[Ref], ImportState | None] = lambda server: None
         """What is known of a ToolServer's import."""
+        self.tell: Callable[[Ref], Told | None] = lambda ref: None
+        """What the status of an object says, or is about to say."""
 
     async def apply(self, manifest: Mapping[str, Any], *, uid: str | None) -> dict[str, Any]:
         """The Tool as it is to be, with the digest that is approved. Raises Conflict."""
@@ -109,24 +112,25 @@ class ImportedTools:
         found, self._news = self._news, []
         return found
 
+    @property
+    def pending(self) -> bool:
+        """Whether a ToolServer's first list is still awaited."""
+        return any(self._awaited(entry.ref) for entry in self._world.all(SERVER))
+
     async def settled(self, within: float, stop: asyncio.Event) -> None:
         """Return once every ToolServer's list is imported, or cannot be; at the latest after some seconds, or at `stop`."""
         until = asyncio.get_running_loop().time() + within
-        while not stop.is_set() and any(self._awaited(entry) for entry in self._world.all(SERVER)):
+        while not stop.is_set() and self.pending:
             if asyncio.get_running_loop().time() > until:
                 return
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK):
                     await stop.wait()
 
-    def _awaited(self, entry: Entry) -> bool:
-        server, state = entry.resource, self.state(entry.ref)
-        if not isinstance(server, ToolServer) or server.disabled:
-            return False
-        if state is None or state.seen is None or state.seen.outcome is ServerOutcome.PENDING:
-            return True
-        listed = state.seen.outcome is ServerOutcome.LISTED
-        return listed and (state.carried is None or not (state.carried.done or state.carried.problem))
+    def _awaited(self, ref: Ref) -> bool:
+        told = self.tell(ref)
+        conditions = () if told is None else told.status.get("conditions") or ()
+        return any(c["type"] == "Ready" and c["reason"] in UNREAD for c in conditions)
 
     async def run(self) -> None:
         """Remove Tools whose ToolServer is gone, until cancelled."""

@@ -250,9 +250,12 @@ def chosen(content: FileContent, found: Assessed, name: str | None) -> Published
     ]
     if len(meant) != 1:
         named = f" called {name}" if name else ""
+        hint = f"specify one with --tool: {', '.join(ids)}" if ids else ""
+        if not ids and any(item.kind == "ToolServer" for item in content.objects):
+            hint = "`toolcrib up` imports the tools of a ToolServer; `toolcrib call TOOL --as ACCOUNT` calls one there"
         raise CliError(
             f"{content.file} has {'no Tool' if not meant else f'{len(meant)} Tools'}{named}",
-            hint=f"specify one with --tool: {', '.join(ids)}" if ids else "",
+            hint=hint,
             code=Exit.USAGE,
         )
     if (refusal := found.refusals.get(meant[0])) is not None:

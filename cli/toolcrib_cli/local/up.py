@@ -167,6 +167,8 @@ async def _up(options: Options, store: Store) -> None:
             settings, store, world, folders, issuer, stack, stop.set, judging, writer, imported, programs
         )
         conditions.tell, conditions.imported = loop.told, imported.item_of
+        imported.tell = loop.told
+        conditions.pending = lambda: imported.pending
         store.told = told(options, store, settings, hosts.effective(folders.services))
         store.write_state(f"http://127.0.0.1:{port}", folders.accounts)
         local = _Local(

@@ -149,11 +149,14 @@ def test_a_command_is_started_only_where_up_allows_it_and_is_a_server_like_other
         wait_until(lambda: "StdioNotAllowed" in local.output)
         assert f"It would run: {shlex.join(command)}" in local.output
         assert local.names(local.token("hacker")) == []
+        assert "AgentScopeBinding heist/hacker: spec: MatchesNothing" in local.output
         assert not (local.data / "stdio").exists()
 
     with stage.run("--allow-stdio=heist/peer") as local:
         hacker = local.token("hacker")
         local.until_names(hacker, FIRST)
+        wait_until(lambda: "ToolServer heist/peer: 5 tools imported" in local.output)
+        assert "MatchesNothing" not in local.output, "its tools were on their way"
         tools = shown(local, "Tool")
         assert called(local, hacker, tool_id(tools["add"]), a=2, b=3)["result"] == {"result": 5}
         assert called(local, hacker, tool_id(tools["asks"]))["result"]["result"].startswith("went on")

@@ -8,6 +8,7 @@ from typing import Any
 import jwt
 import pytest
 
+from manifests import manifest
 from realparts import processes
 from stub_server import Answer, Asked, answering
 from toolcrib_cli import main as cli
@@ -184,6 +185,13 @@ def test_a_tool_that_the_operator_would_refuse_is_not_called(run: Run, tmp_path:
     assert ":3: " in run("apiVersion: toolcrib.dev/v1alpha1\nkind: Tool\nmetadata: {name: A}\nspec: {}\n")[2]
     several = tool(SERVICE) + tool(SERVICE, name="climate")
     assert "specify one with --tool: team-a/weather, team-a/climate" in run(several)[2]
+
+
+def test_a_file_with_a_toolserver_alone_is_told_where_its_tools_are_called(run: Run) -> None:
+    server = {"mcp": {"command": ["uvx", "mcp-server-time"]}, "defaults": {"scopes": ["time:use"]}}
+    code, _, err = run(json.dumps(manifest("ToolServer", "time", "team-a", **server)))
+    assert code == Exit.USAGE
+    assert "`toolcrib up` imports the tools of a ToolServer" in err
 
 
 def test_a_search_for_its_description_ranks_it_among_the_manifests_beside_it(
