@@ -73,6 +73,16 @@ class Issuer(BaseModel):
         "any service that a client of this audience sends an ID token to can act as its user.",
     )
 
+    exchange_url: str | None = Field(
+        default=None,
+        pattern=r"^https?://[!-~]+$",
+        description="Its token endpoint, where tokens of callers may be exchanged for tokens of backends (RFC 8693). Absent: its "
+        "tokens are never sent anywhere.",
+    )
+    exchange_parameters: dict[str, str] = Field(
+        default={}, description="Further fields of the exchange, such as Dex's `connector_id`."
+    )
+
     @property
     def keys_over_http(self) -> bool:
         """Whether its keys, or the document that says where they are, are fetched without TLS."""

@@ -209,6 +209,7 @@ def _oauth(client: OAuthClient | None, secret: SecretReference) -> PublishedOAut
         client_authentication=client.client_authentication,
         scope=client.scope,
         resource=client.resource,
+        audience=client.audience,
     )
 
 

@@ -267,7 +267,9 @@ async def build(
         on_open=metrics.breaker_opened.inc,
     )
     metrics.observe_breakers(lambda: breakers.open)
-    tokens = Tokens(outbound, policy, credentials, breakers=breakers)
+    tokens = Tokens(outbound, policy, credentials, breakers=breakers, now=clock.now)
+    keys.on_change(tokens.forget_callers)
+    issuers = {issuer.issuer: issuer for issuer in settings.issuers}
     prober = Prober(
         lambda: state.snapshot,
         lambda asked, namespace: target(asked, namespace=namespace, policy=policy.current),
@@ -297,6 +299,7 @@ async def build(
                     policy,
                     assertions=assertions,
                     tokens=tokens,
+                    issuers=issuers,
                     large=large,
                     remedies=remedies,
                 ),
@@ -306,6 +309,7 @@ async def build(
                     policy,
                     assertions=assertions,
                     tokens=tokens,
+                    issuers=issuers,
                     large=large,
                     remedies=remedies,
                 ),

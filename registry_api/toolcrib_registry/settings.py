@@ -223,7 +223,7 @@ class RegistrySettings(Section):
         """What `serve` checks before anything starts.
 
         Raises:
-            SettingsInvalid: an issuer whose tokens alone decide, or whose keys come over plain HTTP, without `allow_dev_issuer`.
+            SettingsInvalid: an issuer whose tokens alone decide, or whose keys come, or tokens go, over plain HTTP, without `allow_dev_issuer`.
         """
         loose = (ScopesPolicy.TOKEN, ScopesPolicy.LOCAL)
         names = [i.issuer for i in self.issuers if i.scopes in loose]
@@ -239,6 +239,14 @@ class RegistrySettings(Section):
                 [
                     f"issuers: {', '.join(plain)}: keys over plain HTTP can be tampered with. Use an https jwks_uri or a jwks_file; "
                     "http is for the local mode (allow_dev_issuer)"
+                ]
+            )
+        plain = [i.issuer for i in self.issuers if (i.exchange_url or "").lower().startswith("http:")]
+        if plain and not self.allow_dev_issuer:
+            raise SettingsInvalid(
+                [
+                    f"issuers: {', '.join(plain)}: exchange_url is plain HTTP, and callers' tokens go there. Use https; http is for "
+                    "the local mode (allow_dev_issuer)"
                 ]
             )
 

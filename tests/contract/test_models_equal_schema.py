@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 import manifests
+import oauth_clients
 import placed_arguments
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
@@ -125,6 +126,8 @@ GOOD: list[Manifest] = [
     url("https://api.example"), url("http://api.example:8080/a?b=c#d"), url("https://[2001:db8::1]:443/"),
     url("https://1.2.3.4/"), url("https://a/" + "x" * 2000), auth(), auth(type="Basic"),
     auth(type="Header", header="X-Api-Key"), auth(secretKeyRef={"name": "a.b", "key": "._-K"}),
+    *(auth(**each) for each in oauth_clients.GOOD_OF_TOOLS),
+    *(server({"url": "https://a", "auth": each}) for each in oauth_clients.GOOD_OF_SERVERS),
     labelled(a="b"), labelled(a=""), labelled(**{"x.example_a-b.c": "A_b.c-d"}), meta(annotations={"any/thing": "東\n"}),
     meta(uid="x"), meta(creationTimestamp=None), meta(generation=4), meta(resourceVersion=""), meta(labels=None),
     meta(finalizers=["x.example/y"]), meta(name="a.b-c.9"), meta(name="9"), meta(name="a" * 128),
@@ -233,6 +236,8 @@ BAD: list[Manifest] = [
     url("javascript:x"), url("http://a\\b"), url("https://a/" + "x" * 2048), url("http://[::1"), url("file:///etc"),
     auth(type=DROP), auth(type="bearer"), auth(type="None"), auth(header="X-A"), auth(type="Header"),
     auth(type="Header", header=""), auth(type="Header", header="a b"), auth(type="Header", header="Host"),
+    *(auth(**each) for each in oauth_clients.BAD_OF_TOOLS),
+    *(server({"url": "https://a", "auth": each}) for each in oauth_clients.BAD),
     auth(type="Header", header="Toolcrib-Assertion"), auth(type="Header", header="toolcrib-ASSERTION"),
     tool(backend={"none": {}, "assertion": True}), tool(backend={"none": {}, "assertion": False}),
     tool(backend={"http": {"service": {"name": "a", "port": 80}}, "assertion": "true"}),

@@ -13,6 +13,8 @@ import httpx
 
 from realparts import lookup, processes
 
+EXCHANGE = "self"
+"""The connector by which tokens of Dex itself are exchanged."""
 USER, PASSWORD = "alice@example.com", "alices-password"
 GROUPS = ("ops", "system:masters")
 _HASH = "$2b$10$abcdefghijklmnopqrstuuVCytO.N.4q/BvR8WCCtCSjsUXirnYm."
@@ -26,13 +28,20 @@ class Dex:
     Args:
         clients: their ids; each may ask for tokens with its secret (`secret_of`), for itself or by a user's password.
         peers: client → those that may ask for tokens with it in `aud`.
+        exchanges: it exchanges access tokens of its own for others (RFC 8693), by the connector `EXCHANGE`.
 
     Raises:
         lookup.MissingPartError: the program is not here.
         processes.NotReadyError: it does not start.
     """
 
-    def __init__(self, clients: Sequence[str], peers: Mapping[str, Sequence[str]] | None = None) -> None:
+    def __init__(
+        self,
+        clients: Sequence[str],
+        peers: Mapping[str, Sequence[str]] | None = None,
+        *,
+        exchanges: bool = False,
+    ) -> None:
         program = lookup.path_of("dex")
         self.directory = Path(tempfile.mkdtemp(prefix="toolcrib-dex-"))
         port = processes.free_port()
@@ -40,7 +49,10 @@ class Dex:
         self.issuer = f"{self.url}/dex"
         self.client = httpx.Client(trust_env=False, timeout=30)
         config = self.directory / "dex.yaml"
-        config.write_text(json.dumps(_config(self.issuer, port, clients, peers or {})))  # JSON is YAML
+        made = _config(self.issuer, port, clients, peers or {})
+        if exchanges:
+            _exchanging(made, self.issuer, clients[0])
+        config.write_text(json.dumps(made))  # JSON is YAML
         self.process = processes.Child(
             "dex", [program, "serve", str(config)], log=self.directory / "dex.log",
             env=processes.clean_environment(), cwd=self.directory,
@@ -125,3 +137,20 @@ def _config(
             for client in clients
         ],
     }  # fmt: skip
+
+
+def _exchanging(config: dict[str, Any], issuer: str, client: str) -> None:
+    """Let Dex verify its own access tokens as those of another provider: at its own userinfo endpoint."""
+    grant = "urn:ietf:params:oauth:grant-type:token-exchange"
+    config["oauth2"]["grantTypes"].append(grant)
+    for each in config["staticClients"]:
+        each["grantTypes"] = config["oauth2"]["grantTypes"]
+    config["connectors"] = [
+        {
+            "type": "oidc", "id": EXCHANGE, "name": "itself",
+            "config": {
+                "issuer": issuer, "clientID": client, "clientSecret": secret_of(client),
+                "redirectURI": f"{issuer}/callback", "getUserInfo": True, "insecureSkipEmailVerified": True,
+            },
+        }
+    ]  # fmt: skip

@@ -31,6 +31,7 @@ OAUTH_SCOPE = r"^[!#-\[\]-~]+( [!#-\[\]-~]+)*$"
 """Scopes as a token endpoint takes them, separated by single spaces (RFC 6749, appendix A.4)."""
 RESOURCE = r"^[A-Za-z][A-Za-z0-9+.-]*:[!\"$-~]+$"
 """An absolute URI without a fragment (RFC 8707)."""
+AUDIENCE = r"^[!-~]+$"
 MCP_NAME = r"^[^\x00-\x1f\x7f]{1,128}$"
 """A tool's name at its server: servers use more than the characters that MCP recommends."""
 MAX_TIMEOUT = 300.0
@@ -43,6 +44,7 @@ class AuthType(StrEnum):
     BASIC = "Basic"
     HEADER = "Header"
     CLIENT_CREDENTIALS = "ClientCredentials"
+    TOKEN_EXCHANGE = "TokenExchange"
 
 
 class ClientAuthentication(StrEnum):
@@ -200,14 +202,14 @@ _FORBIDDEN_HEADERS = (
 
 
 class OAuthClient(Model):
-    """An OAuth client of the backend's authorization server: the registry asks it for access tokens (RFC 6749, 4.4)."""
+    """An OAuth client, by which the registry obtains access tokens for the backend."""
 
     token_url: str | None = Field(
         default=None,
         pattern=URL,
         max_length=2048,
         description="The token endpoint; egress.allow must list its host. If absent, the MCP server's metadata names it"
-        " (RFC 9728, RFC 8414).",
+        " (RFC 9728, RFC 8414). With TokenExchange it serves lists of tools alone: callers' tokens go to their issuer.",
     )
     client_id_key: str = Field(
         default="client-id",
@@ -233,6 +235,12 @@ class OAuthClient(Model):
         description="The resource that the token is for (RFC 8707). If absent and the token endpoint was found by metadata,"
         " the resource that the metadata names.",
     )
+    audience: str | None = Field(
+        default=None,
+        pattern=AUDIENCE,
+        max_length=1024,
+        description="The audience that the token is for (RFC 8693; some servers want it with client credentials, too).",
+    )
 
 
 class Auth(Model):
@@ -240,23 +248,27 @@ class Auth(Model):
 
     type: AuthType = Field(
         strict=False,
-        description="Bearer, Basic (the value is user:password), Header, or ClientCredentials (OAuth 2.0).",
+        description="Bearer, Basic (the value is user:password), Header, ClientCredentials (OAuth 2.0: the client's own"
+        " tokens) or TokenExchange (RFC 8693: tokens for the caller, of the issuer that made the caller's token).",
     )
     header: str | None = Field(
         default=None, pattern=HEADER, max_length=64, description="Header name, for type Header."
     )
     secret_key_ref: SecretKeyReference = Field(
-        description="The Secret key that holds the credential; for ClientCredentials the client secret."
+        description="The Secret key that holds the credential; for ClientCredentials and TokenExchange the client secret."
     )
     oauth: OAuthClient | None = Field(
-        default=None, description="The OAuth client, for type ClientCredentials; {} takes all defaults."
+        default=None,
+        description="The OAuth client, for types ClientCredentials and TokenExchange; {} takes all defaults.",
     )
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "(self.type == 'ClientCredentials') == has(self.oauth)",
-            "set oauth if type is ClientCredentials, and only then",
-            lambda a: (a.type is AuthType.CLIENT_CREDENTIALS) == (a.oauth is not None),
+            "(self.type in ['ClientCredentials', 'TokenExchange']) == has(self.oauth)",
+            "set oauth if type is ClientCredentials or TokenExchange, and only then",
+            lambda a: (
+                (a.type in (AuthType.CLIENT_CREDENTIALS, AuthType.TOKEN_EXCHANGE)) == (a.oauth is not None)
+            ),
         ),
         Rule(
             "(self.type == 'Header') == has(self.header)",
@@ -322,9 +334,14 @@ class Backend(Model):
             lambda b: b.auth is None or b.http is not None,
         ),
         Rule(
-            "!has(self.auth) || !has(self.auth.oauth) || has(self.auth.oauth.tokenUrl)",
-            "set auth.oauth.tokenUrl: only an MCP server's metadata can name it",
-            lambda b: b.auth is None or b.auth.oauth is None or b.auth.oauth.token_url is not None,
+            "!has(self.auth) || !has(self.auth.oauth)"
+            " || has(self.auth.oauth.tokenUrl) == (self.auth.type == 'ClientCredentials')",
+            "set auth.oauth.tokenUrl with ClientCredentials, and only then: callers' tokens go to their issuer",
+            lambda b: (
+                b.auth is None
+                or b.auth.oauth is None
+                or (b.auth.oauth.token_url is not None) == (b.auth.type is AuthType.CLIENT_CREDENTIALS)
+            ),
         ),
         Rule(
             "!has(self.assertion) || has(self.http)",

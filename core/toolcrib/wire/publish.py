@@ -63,10 +63,11 @@ class PublishedOAuth(Wire):
     client_authentication: ClientAuthentication = ClientAuthentication.BASIC
     scope: str | None = None
     resource: str | None = None
+    audience: str | None = None
 
 
 class PublishedAuth(Wire):
-    """How to authenticate to a backend. `oauth` is there for type ClientCredentials alone."""
+    """How to authenticate to a backend. `oauth` is there for types ClientCredentials and TokenExchange alone."""
 
     type: AuthType
     header: str | None = None
@@ -129,6 +130,11 @@ class PublishedBackend(Wire):
     def asserted(self) -> bool:
         """Whether its calls carry an assertion: those of a Service do, unless the tool says otherwise."""
         return self.service_name is not None if self.assertion is None else self.assertion
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether it takes tokens of its callers, exchanged at their issuer."""
+        return self.auth is not None and self.auth.type is AuthType.TOKEN_EXCHANGE
 
     @property
     def service(self) -> str | None:

@@ -218,6 +218,8 @@ async def call(
                 async with room:
                     checked = await parts.arguments.checked(named.tool, arguments, asker.account)
                     carried = exchange(named) if callable(exchange) else exchange
+                    if named.tool.backend is not None and named.tool.backend.exchanges:
+                        carried = replace(carried, token=asker.token)
                     answer = await parts.backend.call(
                         named.tool, checked, request_id, asker.identity, carried
                     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qsl
 
 from toolcrib.authorizer import is_valid
@@ -23,12 +23,14 @@ QUERY_NAMES = frozenset({"access_token", "token", "id_token", "auth_token", "bea
 class Asker:
     """Who is asking: an identity, nobody (no token), or somebody whose token is bad (`problem` says why).
 
-    `unknown`: nothing can be said of the token yet, because its issuer's keys have never been had.
+    `unknown`: nothing can be said of the token yet, because its issuer's keys have never been had. `token` is the one that
+    the identity was proven by; it goes nowhere but to the issuer that made it.
     """
 
     identity: Identity | None = None
     problem: str | None = None
     unknown: bool = False
+    token: str = field(default="", repr=False, compare=False)
 
     @property
     def account(self) -> str:
@@ -70,7 +72,9 @@ class Authenticator:
         token = token.strip()
         if scheme.lower() != b"bearer" or not token:
             return Asker(problem="the Authorization header is not of the form Bearer <token>")
-        return self._remembered(token) or await self._verified(token)
+        asker = self._remembered(token) or await self._verified(token)
+        # those that are remembered are without: what is kept for long holds digests of tokens alone
+        return asker if asker.identity is None else replace(asker, token=token.decode("ascii"))
 
     def _remembered(self, token: bytes) -> Asker | None:
         if self._version != self._keys.version:

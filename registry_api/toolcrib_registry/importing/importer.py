@@ -180,7 +180,8 @@ class Importer:
             self._drop(watch)
 
     def _noticed(self, server: str) -> None:
-        if (watch := self._watches.get(server)) is not None:
+        # a session of one caller has a mark of its own after the name
+        if (watch := self._watches.get(server.partition(" ")[0])) is not None:
             watch.notice()
 
     def _change(self) -> None:

@@ -8,7 +8,8 @@ from evil_upstream import response
 from imports_harness import Imports, wanted
 from mcp_lists import Listing, modern
 from mcp_upstream import Behave, McpUpstream, Wire, serving
-from token_endpoint import SECRET, TokenEndpoint, auth, credentials, token_endpoint
+from token_endpoint import SECRET, TokenEndpoint, auth, credentials, form, token_endpoint
+from toolcrib.resources.backends import AuthType
 from toolcrib.wire.imports import ServerOutcome
 from toolcrib.wire.publish import Credentials
 
@@ -79,3 +80,16 @@ async def test_a_server_is_not_listened_to_once_the_secret_of_its_tokens_is_gone
         row = await imports.seen(ServerOutcome.CREDENTIAL_PENDING)
 
     assert row.listening is False
+
+
+async def test_a_list_of_a_server_that_takes_tokens_of_callers_is_read_with_the_clients_own(
+    imports: Imports,
+) -> None:
+    async with token_endpoint() as idp, serving(guarded(modern(Listing()), idp)) as up:
+        push(imports, up, idp)
+        exchange = auth("team", token_url=idp.url).model_copy(update={"type": AuthType.TOKEN_EXCHANGE})
+        imports.want(wanted(up, auth=exchange))
+        await imports.seen(ServerOutcome.LISTED)
+
+    (asked,) = idp.requests
+    assert form(asked) == {"grant_type": "client_credentials"}

@@ -201,3 +201,16 @@ def test_assertions_are_issued_by_the_public_url(settings: dict[str, Any], issue
 def test_an_issuer_of_assertions_that_is_no_url_is_refused(tmp_path: Path, issuer: str) -> None:
     with pytest.raises(SettingsInvalid, match=r"assertion\.issuer"):
         read(tmp_path, assertion={"issuer": issuer})
+
+
+def test_callers_tokens_are_not_exchanged_over_plain_http() -> None:
+    issuer = {
+        "issuer": "https://login.example",
+        "audience": ["toolcrib"],
+        "exchange_url": "http://login.example/t",
+    }
+    settings = RegistrySettings.model_validate({"issuers": [issuer]})
+
+    with pytest.raises(SettingsInvalid, match="exchange_url is plain HTTP"):
+        settings.refuse_dev_issuers()
+    settings.model_copy(update={"allow_dev_issuer": True}).refuse_dev_issuers()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from toolcrib.identity import Identity, Issuer
 from toolcrib.resources import credential_hosts
+from toolcrib.resources.backends import AuthType
 from toolcrib.wire.publish import PublishedAuth, PublishedOAuth
 from toolcrib_registry.calls.backends.remedies import CLUSTER, Remedies
 from toolcrib_registry.calls.backends.routes import (
@@ -22,6 +26,15 @@ from toolcrib_registry.calls.oauth.tokens import Tokens
 from toolcrib_registry.outbound.errors import EgressRefused
 from toolcrib_registry.outbound.guard import Target
 
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls, and by which token."""
+
+    identity: Identity
+    token: str = field(repr=False)
+
+
 REJECTED = BackendAuthFailed(
     "the backend refuses the access token (401). Check auth.oauth.scope and auth.oauth.resource, and what the client may do"
 )
@@ -34,12 +47,14 @@ class Authenticating:
     Attributes:
         credentials: what the operator pushed.
         tokens: obtains access tokens; None: there are none.
+        issuers: those whose tokens callers have, by `iss`.
         remedies: what to do about a host that may not be called.
     """
 
     credentials: CredentialStore
     tokens: Tokens | None = None
     remedies: Remedies = CLUSTER
+    issuers: Mapping[str, Issuer] = field(default_factory=dict)
 
     def known(self, auth: PublishedAuth | None, namespace: str, to: Target) -> Authentication:
         """The same as `of`, with the access token that there is already, or without one.
@@ -54,9 +69,14 @@ class Authenticating:
         return Authentication({}, (), grant) if token is None else _bearer(token, grant)
 
     async def of(
-        self, auth: PublishedAuth | None, namespace: str, to: Target, seconds: float
+        self,
+        auth: PublishedAuth | None,
+        namespace: str,
+        to: Target,
+        seconds: float,
+        caller: Caller | None = None,
     ) -> Authentication:
-        """What authenticates to the backend at `to`, within `seconds`.
+        """What authenticates to the backend at `to`, within `seconds`; `caller` None: nobody calls, a list is read.
 
         Raises:
             CredentialPending: this replica has no credential, or it has changed meanwhile.
@@ -65,14 +85,14 @@ class Authenticating:
         """
         if auth is None or auth.oauth is None:
             return authentication(auth, self.credentials, to)
-        grant = self._grant(auth, auth.oauth, namespace, to)
+        grant = self._grant(auth, auth.oauth, namespace, to, caller)
         if self.tokens is None:
             raise BackendAuthFailed("this registry obtains no access tokens")
         try:
-            token = await self.tokens.token(grant, seconds)
+            token = await self.tokens.token(grant, seconds, "" if caller is None else caller.token)
         except EgressRefused as refused:
             raise refused_place(refused, self.remedies) from refused
-        if self._grant(auth, auth.oauth, namespace, to) != grant:
+        if self._grant(auth, auth.oauth, namespace, to, caller) != grant:
             raise CredentialPending("the backend's credential has just changed", retry_after=1)
         return _bearer(token, grant)
 
@@ -87,7 +107,14 @@ class Authenticating:
         token = None if sent.grant is None or self.tokens is None else self.tokens.held(sent.grant)
         return sent.headers if token is None else _fields(token)
 
-    def _grant(self, auth: PublishedAuth, oauth: PublishedOAuth, namespace: str, to: Target) -> Grant:
+    def _grant(
+        self,
+        auth: PublishedAuth,
+        oauth: PublishedOAuth,
+        namespace: str,
+        to: Target,
+        caller: Caller | None = None,
+    ) -> Grant:
         secret = credential_of(auth, self.credentials, to)
         references = (oauth.client_id, auth.secret)
         values = grants.values(references, self.credentials)
@@ -96,10 +123,13 @@ class Authenticating:
                 "the backend's client id has not reached this replica yet. See the Tool's Ready condition",
                 retry_after=5,
             )
+        if auth.type is not AuthType.TOKEN_EXCHANGE:
+            caller = None
+        issuer = None if caller is None else self._issuer(caller)
         return Grant(
             namespace=namespace,
             backend=to.origin,
-            server=to if oauth.token_url is None else None,
+            server=to if oauth.token_url is None and caller is None else None,
             token_url=oauth.token_url,
             client_id=values[0],
             client_secret=values[1],
@@ -108,7 +138,18 @@ class Authenticating:
             authentication=oauth.client_authentication,
             scope=oauth.scope,
             resource=oauth.resource,
+            audience=oauth.audience,
+            issuer=issuer,
+            subject="" if caller is None else hashlib.sha256(caller.token.encode()).hexdigest(),
+            expires_at=math.inf if caller is None else caller.identity.expires_at,
         )
+
+    def _issuer(self, caller: Caller) -> Issuer:
+        """The issuer that made the caller's token, as the registry's settings have it."""
+        issuer = self.issuers.get(caller.identity.issuer)
+        if issuer is None or not caller.token:
+            raise BackendAuthFailed("the tool's backend takes tokens of callers, and this caller has none")
+        return issuer
 
 
 def _bearer(token: str, grant: Grant) -> Authentication:

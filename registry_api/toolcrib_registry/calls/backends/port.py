@@ -99,6 +99,8 @@ class Exchange:
         responses: to what the tool asked for (`InputRequired`), by the same names.
         state: of `InputRequired`, given back.
         progress: told how far the call has come; None: the client did not ask.
+        token: the caller's, to be exchanged at the issuer that made it, for a backend that takes tokens of callers. It goes to no
+            backend. Empty: there is none, or the backend takes none.
     """
 
     capabilities: Mapping[str, Any] = field(default_factory=dict)
@@ -106,6 +108,7 @@ class Exchange:
     responses: Mapping[str, Any] | None = None
     state: str | None = None
     progress: Callable[[Progress], Awaitable[None]] | None = None
+    token: str = field(default="", repr=False)
 
 
 NO_EXCHANGE = Exchange()

@@ -10,13 +10,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from toolcrib.identity import Issuer
+from toolcrib.resources import credential_hosts
 from toolcrib_registry.calls.breakers import Breakers
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.errors import BackendAuthFailed, BackendUnavailable, Refused
 from toolcrib_registry.calls.oauth import answers, discovery, grants
 from toolcrib_registry.calls.oauth.grants import Grant
 from toolcrib_registry.outbound.errors import EgressRefused, OutboundError, TimedOut, Unreachable
-from toolcrib_registry.outbound.guard import PolicySource, Target, check_url
+from toolcrib_registry.outbound.guard import PolicySource, Target, check_url, trusted
 from toolcrib_registry.outbound.messages import OutboundRequest, OutboundResponse, Sender
 
 log = logging.getLogger(__name__)
@@ -49,6 +51,7 @@ class Tokens:
         credentials: what the operator pushed: a token does not outlive the Secret that it was obtained with.
         breakers: of authorization servers, each within one namespace.
         clock: monotonic seconds.
+        now: seconds since the epoch.
     """
 
     def __init__(
@@ -59,7 +62,9 @@ class Tokens:
         *,
         breakers: Breakers | None = None,
         clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
     ) -> None:
+        self._now = now
         self._outbound, self._policy, self._credentials = outbound, policy, credentials
         self._breakers = Breakers(clock=clock) if breakers is None else breakers
         self._clock = clock
@@ -84,8 +89,8 @@ class Tokens:
         token = self._held.get(grant)
         return None if token is None or token.until <= self._clock() else token.value
 
-    async def token(self, grant: Grant, seconds: float) -> str:
-        """A token of this grant, within `seconds`.
+    async def token(self, grant: Grant, seconds: float, caller_token: str = "") -> str:
+        """A token of this grant, within `seconds`; `caller_token` is exchanged for it, if the grant is an exchange.
 
         Raises:
             BackendAuthFailed: there is none.
@@ -109,7 +114,7 @@ class Tokens:
             ) from None
         answered: bool | None = None
         try:
-            value = await self._joined(grant, seconds)
+            value = await self._joined(grant, seconds, caller_token)
             answered = True
         except BackendAuthFailed as failed:
             answered = not failed.down
@@ -129,10 +134,10 @@ class Tokens:
         _put(self._dropped, grant, now)
         return True
 
-    async def _joined(self, grant: Grant, seconds: float) -> str:
+    async def _joined(self, grant: Grant, seconds: float, caller_token: str) -> str:
         task = self._running.get(grant)
         if task is None:
-            task = self._running[grant] = asyncio.create_task(self._fetch(grant))
+            task = self._running[grant] = asyncio.create_task(self._fetch(grant, caller_token))
             task.add_done_callback(lambda done: self._done(grant, done))
         try:
             async with asyncio.timeout(seconds) as scope:
@@ -151,12 +156,12 @@ class Tokens:
         if not task.cancelled():
             task.exception()  # seen: perhaps no caller waits any more
 
-    async def _fetch(self, grant: Grant) -> str:
+    async def _fetch(self, grant: Grant, caller_token: str) -> str:
         began = self._clock()
         try:
             try:
                 async with asyncio.timeout(FETCH_SECONDS) as scope:
-                    granted = await self._granted(grant)
+                    granted = await self._granted(grant, caller_token)
             except TimeoutError:
                 if not scope.expired():
                     raise
@@ -173,6 +178,7 @@ class Tokens:
         self._failed.pop(grant, None)
         if self._is_current(grant):
             until = began + granted.lifetime - min(EARLY, granted.lifetime / 2)
+            until = min(until, began + grant.expires_at - self._now())
             _put(self._held, grant, _Token(granted.value, until))
         return granted.value
 
@@ -187,8 +193,10 @@ class Tokens:
         _put(self._failed, grant, (self._clock() + seconds, failed.copy()))
         return failed
 
-    async def _granted(self, grant: Grant) -> answers.Granted:
+    async def _granted(self, grant: Grant, caller_token: str) -> answers.Granted:
         resource, url = grant.resource, grant.token_url
+        if grant.issuer is not None:
+            return await self._exchanged(grant, grant.issuer, caller_token)
         if url is None:
             assert grant.server is not None
             found = await discovery.found(
@@ -196,16 +204,32 @@ class Tokens:
             )
             url, resource = found.token_url, found.resource
         to = check_url(url, self._policy.current)
-        if to.names.isdisjoint(grant.hosts):
-            raise Refused(
-                "the credential's annotation toolcrib.dev/hosts does not list the token endpoint's host. Add it; a host without"
-                " a port means https on port 443"
-            )
+        _listed(grant, to.names)
         headers, body = grants.request(grant, resource)
         return answers.token(await self._send(grant, to, "POST", to.path, headers, body))
 
+    async def _exchanged(self, grant: Grant, issuer: Issuer, caller_token: str) -> answers.Granted:
+        """A token for the caller, of the issuer that made the caller's. No manifest has a say in where that is."""
+        if issuer.exchange_url is None:
+            raise BackendAuthFailed(
+                "the tool's backend takes tokens of callers, and those of the caller's issuer are not exchanged here. Set"
+                " exchange_url of this issuer in the registry's settings"
+            )
+        to = trusted(issuer.exchange_url)
+        _listed(grant, credential_hosts.of_url(to.scheme, to.host, to.port))
+        headers, body = grants.request(grant, grant.resource, caller_token)
+        ca_file = issuer.ca_file if to.scheme == "https" else None
+        return answers.token(await self._send(grant, to, "POST", to.path, headers, body, ca_file))
+
     async def _send(
-        self, grant: Grant, to: Target, method: str, path: str, headers: Mapping[str, str], body: bytes | None
+        self,
+        grant: Grant,
+        to: Target,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        ca_file: str | None = None,
     ) -> OutboundResponse:
         return await self._outbound.send(
             OutboundRequest(
@@ -216,9 +240,15 @@ class Tokens:
                 body=body,
                 timeout=FETCH_SECONDS,
                 max_bytes=answers.MOST_BYTES,
+                ca_file=ca_file,
                 owner=grant.namespace,
             )
         )
+
+    def forget_callers(self) -> None:
+        """Drop what was obtained for callers: an issuer's keys have changed, so their tokens may be void."""
+        for grant in [each for each in self._held if each.issuer is not None]:
+            del self._held[grant]
 
     def _forget(self) -> None:
         """Drop what was obtained with Secrets that are gone or have changed."""
@@ -229,6 +259,15 @@ class Tokens:
 
     def _is_current(self, grant: Grant) -> bool:
         return grants.values(grant.references, self._credentials) == (grant.client_id, grant.client_secret)
+
+
+def _listed(grant: Grant, names: frozenset[str]) -> None:
+    """Whether the client's secret may go to a place of these names."""
+    if names.isdisjoint(grant.hosts):
+        raise Refused(
+            "the credential's annotation toolcrib.dev/hosts does not list the token endpoint's host. Add it; a host without"
+            " a port means https on port 443"
+        )
 
 
 def _put(held: OrderedDict[Grant, _T], grant: Grant, value: _T) -> None:

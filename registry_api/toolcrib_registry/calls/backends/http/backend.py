@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from toolcrib.identity import Identity
+from toolcrib.identity import Identity, Issuer
 from toolcrib.resources.backends import ASSERTION_HEADER, Method
 from toolcrib.version import __version__
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.calls.arguments import CheckedArguments
-from toolcrib_registry.calls.backends.authenticating import REJECTED, Authenticating
+from toolcrib_registry.calls.backends.authenticating import REJECTED, Authenticating, Caller
 from toolcrib_registry.calls.backends.http.placed import Filled, filled
 from toolcrib_registry.calls.backends.http.response import judged
 from toolcrib_registry.calls.backends.port import NO_EXCHANGE, Exchange, ToolAnswer
@@ -52,6 +52,7 @@ class HttpBackend:
         limits: bounds of a call.
         assertions: signs calls of backends that take assertions; None: nothing is signed.
         tokens: obtains access tokens; None: backends that take some are not called.
+        issuers: by `iss`; those with an `exchange_url` exchange tokens of callers.
         large: turns of large answers.
         remedies: what to do about a host or Service that may not be called.
         clock: monotonic seconds.
@@ -66,12 +67,13 @@ class HttpBackend:
         *,
         assertions: Asserts | None = None,
         tokens: Tokens | None = None,
+        issuers: Mapping[str, Issuer] | None = None,
         large: LargeRequests | None = None,
         remedies: Remedies = CLUSTER,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._outbound = outbound
-        self._auth = Authenticating(credentials, tokens, remedies)
+        self._auth = Authenticating(credentials, tokens, remedies, issuers or {})
         self._policy = policy
         self._limits = limits or CallBounds()
         self._large = LargeRequests() if large is None else large
@@ -110,7 +112,8 @@ class HttpBackend:
             headers["idempotency-key"] = secrets.token_hex(16)
         timeout = min(backend.timeout, self._limits.timeout)
         started = self._clock()
-        credential = await self._auth.of(backend.auth, tool.namespace, to, timeout)
+        asks = Caller(caller, exchange.token)
+        credential = await self._auth.of(backend.auth, tool.namespace, to, timeout, asks)
         if not made.headers.keys().isdisjoint({**headers, **credential.headers}):
             raise NoBackend("the tool's parameters name a header that the registry sends")
         headers |= made.headers
@@ -149,7 +152,7 @@ class HttpBackend:
         if response.status == 401 and credential.grant is not None:
             if self._auth.renewed(credential) and (again or _not_executed(response)):
                 left = timeout - (self._clock() - started)
-                credential = await self._auth.of(backend.auth, tool.namespace, to, left)
+                credential = await self._auth.of(backend.auth, tool.namespace, to, left, asks)
                 hidden += credential.secrets
                 response = await answered()
             if response.status == 401:

@@ -10,13 +10,13 @@ from typing import Any
 
 import orjson
 
-from toolcrib.identity import Identity
+from toolcrib.identity import Identity, Issuer
 from toolcrib.resources.backends import ASSERTION_HEADER
 from toolcrib.schemas import header_marks
 from toolcrib.schemas.header_marks import Mirror
 from toolcrib.wire.publish import PublishedBackend, PublishedTool
 from toolcrib_registry.calls.arguments import CheckedArguments
-from toolcrib_registry.calls.backends.authenticating import REJECTED, Authenticating
+from toolcrib_registry.calls.backends.authenticating import REJECTED, Authenticating, Caller
 from toolcrib_registry.calls.backends.mcp.answers import judged
 from toolcrib_registry.calls.backends.mcp.refusals import translated
 from toolcrib_registry.calls.backends.port import NO_EXCHANGE, Exchange, Progress, ToolAnswer
@@ -57,6 +57,7 @@ class McpBackend:
         limits: bounds of a call.
         assertions: signs requests to servers that take assertions; None: nothing is signed.
         tokens: obtains access tokens; None: servers that take some are not called.
+        issuers: by `iss`; those with an `exchange_url` exchange tokens of callers.
         large: turns of large answers.
         remedies: what to do about a host or Service that may not be called.
         clock: monotonic seconds.
@@ -71,12 +72,13 @@ class McpBackend:
         *,
         assertions: Asserts | None = None,
         tokens: Tokens | None = None,
+        issuers: Mapping[str, Issuer] | None = None,
         large: LargeRequests | None = None,
         remedies: Remedies = CLUSTER,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
-        self._auth = Authenticating(credentials, tokens, remedies)
+        self._auth = Authenticating(credentials, tokens, remedies, issuers or {})
         self._policy = policy
         self._limits = limits or CallBounds()
         self._assertions = assertions
@@ -110,13 +112,15 @@ class McpBackend:
 
         async def authenticated() -> Authentication:
             left = timeout - (self._clock() - started)
-            found = await self._auth.of(backend.auth, tool.namespace, to, left)
+            found = await self._auth.of(
+                backend.auth, tool.namespace, to, left, Caller(caller, exchange.token)
+            )
             hidden.extend(found.secrets)
             return found
 
         async def asked(credential: Authentication) -> Answered:
             sign = self._signs(tool, backend, to, credential, caller, hidden)
-            server = Server(mcp.server, to, credential.digest, tool.namespace)
+            server = Server(_key(mcp.server, credential), to, credential.digest, tool.namespace)
             return await tried(
                 lambda seconds: self._client.ask(server, Asking(seconds, sign, request_id), question),
                 timeout - (self._clock() - started),
@@ -198,6 +202,12 @@ class McpBackend:
             return {**self._auth.latest(credential), ASSERTION_HEADER: assertion}
 
         return sign
+
+
+def _key(server: str, credential: Authentication) -> str:
+    """What era and session are kept by: callers with tokens of their own share none."""
+    grant = credential.grant
+    return server if grant is None or not grant.subject else f"{server} {grant.subject[:16]}"
 
 
 def _told(progress: Callable[[Progress], Awaitable[None]]) -> Callable[[Mapping[str, Any]], Awaitable[None]]:

@@ -1,0 +1,100 @@
+"""A caller's token through a whole registry: exchanged at the issuer that made it, in no log, metric or record, and worth nothing
+once the grant is gone."""
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+
+from mcp_upstream import running, stateless
+from registry_harness import ISSUER, RunningRegistry, binding, running_registry, tool
+from stub_server import Answer, Asked, answering
+from token_endpoint import auth, credentials
+from toolcrib.identity import Issuer, ScopesPolicy
+from toolcrib.resources.backends import AuthType
+from toolcrib.wire.publish import PublishedBackend, PublishedMcp
+
+EXCHANGED = "exchanged-for-the-caller"
+
+
+@pytest.fixture
+def asked() -> list[Asked]:
+    """What the issuer was asked."""
+    return []
+
+
+@pytest.fixture
+def registry(asked: list[Asked], tmp_path: Path) -> Iterator[RunningRegistry]:
+    def answer(request: Asked) -> Answer:
+        asked.append(request)
+        said = {"access_token": EXCHANGED, "token_type": "Bearer", "issued_token_type": "x", "expires_in": 60}
+        return Answer(json.dumps(said).encode())
+
+    with ExitStack() as stack:
+        issuer = f"http://127.0.0.1:{stack.enter_context(answering(answer))}"
+        up = stack.enter_context(running(stateless()))
+        how = auth("team").model_copy(update={"type": AuthType.TOKEN_EXCHANGE})
+        place = PublishedBackend(url=up.url, auth=how, mcp=PublishedMcp(server="team/files", tool="ask"))
+        trusted = Issuer(
+            issuer=ISSUER, audience=("toolcrib",), scopes=ScopesPolicy.LOCAL, cluster=True,
+            exchange_url=f"{issuer}/token",
+        )  # fmt: skip
+        found = stack.enter_context(
+            running_registry(
+                [tool("ask", backend=place)], [binding("bot", ("ask:use",))], issuers=(trusted,),
+                audit={"path": str(tmp_path / "decisions.log"), "arguments": "plain"},
+            )
+        )  # fmt: skip
+        found.heartbeat()
+        given = credentials(issuer, up.url.removesuffix("/mcp"), namespace="team")
+        assert (
+            found.admin("POST", "/v1/admin/credentials", content=given.model_dump_json()).status_code == 200
+        )
+        found.up = up  # type: ignore[attr-defined]
+        yield found
+
+
+def call(registry: RunningRegistry, token: str, path: str = "/v1/call") -> tuple[int, Any]:
+    body: Any = {"tool": "ask", "arguments": {"q": 1}} if path == "/v1/call" else {"q": 1}
+    answer = registry.http.post(
+        f"{registry.url}{path}", headers={"Authorization": f"Bearer {token}"}, json=body
+    )
+    return answer.status_code, answer.json()
+
+
+def test_each_callers_token_goes_to_its_issuer_alone_and_stands_nowhere(
+    registry: RunningRegistry, asked: list[Asked], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = registry.token("team", "bot"), registry.token("team", "bot", jti="2")
+
+    with caplog.at_level(logging.DEBUG, "toolcrib"), caplog.at_level(logging.DEBUG, "toolcrib_registry"):
+        for token in (one, one, other):
+            assert call(registry, token)[0] == 200
+        assert call(registry, one, "/tools/ask") == (200, {"q": 1})
+
+    assert [parse_qs(r.body.decode())["subject_token"] for r in asked] == [[one], [other]]
+    wires = registry.up.wires  # type: ignore[attr-defined]
+    assert {w.request.headers["authorization"] for w in wires} == {f"Bearer {EXCHANGED}"}
+    registry.registry.deps.decisions.close()
+    shown = caplog.text + registry.metrics() + (tmp_path / "decisions.log").read_text() + str(wires)
+    assert one.rpartition(".")[2] not in shown
+    assert EXCHANGED not in caplog.text + registry.metrics() + (tmp_path / "decisions.log").read_text()
+
+
+def test_a_revoked_grant_leaves_nothing_of_the_exchange(
+    registry: RunningRegistry, asked: list[Asked]
+) -> None:
+    token = registry.token("team", "bot")
+    assert call(registry, token)[0] == 200
+    registry.publish(remove_bindings=[binding("bot", ("ask:use",)).uid])
+
+    status, problem = call(registry, token)
+
+    assert (status, problem["code"]) == (403, "not_permitted")
+    assert len(asked) == 1
+    assert len(registry.up.of("tools/call")) == 1  # type: ignore[attr-defined]
