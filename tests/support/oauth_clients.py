@@ -1,4 +1,4 @@
-"""Values of `auth` that name an OAuth client, by whether a Tool or a ToolServer may have them: rows of tables of manifests."""
+"""Backends of Tools, and `mcp` of ToolServers, that name an OAuth client: rows of tables of manifests, good and bad."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ def client(kind: str = "ClientCredentials", **oauth: Any) -> dict[str, Any]:
     return {"type": kind, "secretKeyRef": REF, "oauth": oauth}
 
 
-GOOD_OF_TOOLS: list[dict[str, Any]] = [
+_TOOLS: list[dict[str, Any]] = [
     client(tokenUrl=URL),
     client(
         tokenUrl=URL, scope="read https://a.example/x", resource="urn:a:b", audience="a", clientIdKey="id"
@@ -21,13 +21,13 @@ GOOD_OF_TOOLS: list[dict[str, Any]] = [
     client("TokenExchange"),
     client("TokenExchange", audience="https://a.example/?b=c"),
 ]
-GOOD_OF_SERVERS: list[dict[str, Any]] = [
-    *GOOD_OF_TOOLS,
+_SERVERS: list[dict[str, Any]] = [
+    *_TOOLS,
     client(),
     client(resource="https://a.example/mcp"),
     client("TokenExchange", tokenUrl=URL),
 ]
-BAD: list[dict[str, Any]] = [
+_BAD: list[dict[str, Any]] = [
     {"type": "ClientCredentials", "secretKeyRef": REF},
     {"type": "TokenExchange", "secretKeyRef": REF},
     {"type": "Bearer", "secretKeyRef": REF, "oauth": {"tokenUrl": URL}},
@@ -50,4 +50,16 @@ BAD: list[dict[str, Any]] = [
     {**client(tokenUrl=URL), "header": "X-A"},
     {**client(tokenUrl=URL), "secretKeyRef": None},
 ]
-BAD_OF_TOOLS: list[dict[str, Any]] = [*BAD, client(), client("TokenExchange", tokenUrl=URL)]
+_BAD_OF_TOOLS: list[dict[str, Any]] = [*_BAD, client(), client("TokenExchange", tokenUrl=URL)]
+
+
+def _backends(auths: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"http": {"service": {"name": "tools", "port": 8080}}, "auth": each} for each in auths]
+
+
+def _servers(auths: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"url": "https://a", "auth": each} for each in auths]
+
+
+TOOLS, BAD_TOOLS = _backends(_TOOLS), _backends(_BAD_OF_TOOLS)
+SERVERS, BAD_SERVERS = _servers(_SERVERS), _servers(_BAD)
