@@ -27,8 +27,10 @@ SETTINGS = ImportSettings()
 
 
 def server(url: str) -> dict[str, Any]:
-    made = manifest("ToolServer", "files", "heist", mcp={"url": url}, defaults={"scopes": ["files:use"]})
-    made["spec"]["approval"] = "Automatic"
+    spec: dict[str, Any] = {
+        "mcp": {"url": url}, "defaults": {"scopes": ["files:use"]}, "import": {"approval": "Automatic"},
+    }  # fmt: skip
+    made = manifest("ToolServer", "files", "heist", **spec)
     made["metadata"]["uid"] = "uid-files"
     return made
 
