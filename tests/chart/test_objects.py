@@ -167,7 +167,9 @@ def test_a_release_with_dots_in_its_name_gives_names_without(release: str) -> No
 
 
 def test_a_name_that_would_begin_with_a_digit_is_refused_with_the_remedy() -> None:
-    with pytest.raises(AssertionError, match=r"1-toolcrib-registry is not a valid name .* set fullnameOverride"):
+    with pytest.raises(
+        AssertionError, match=r"1-toolcrib-registry is not a valid name .* set fullnameOverride"
+    ):
         render(release="1")
     assert render({"fullnameOverride": "one"}, release="1").find("Deployment", "one-registry")
 
