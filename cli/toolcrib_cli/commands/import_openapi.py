@@ -16,7 +16,6 @@ from toolcrib.names import DNS_LABEL, SERVER_NAME, is_reserved_scope
 from toolcrib.text import escape, truncate
 from toolcrib_cli import options, output, yaml_documents
 from toolcrib_cli.commands.import_options import check
-from toolcrib_cli.downloads import downloaded
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.examples import Example, examples
 
@@ -145,7 +144,7 @@ def _shown(source: str) -> str:
 
 
 def _read(source: str) -> Any:
-    raw = downloaded(source, MAX_BYTES) if _is_url(source) else _bytes(source)
+    raw = _downloaded(source) if _is_url(source) else _bytes(source)
     shown = _shown(source)
     if len(raw) > _LONG:
         output.line(f"reading {len(raw) / 1e6:.1f} MB", style="dim", stderr=True)
@@ -176,6 +175,12 @@ def _read(source: str) -> Any:
         raise CliError(f"{shown} cannot be read: {why}", hint=_HINT, code=Exit.USAGE) from error
     except RecursionError as error:
         raise CliError(f"{shown} is nested too deeply", code=Exit.USAGE) from error
+
+
+def _downloaded(source: str) -> bytes:
+    from toolcrib_cli.downloads import downloaded
+
+    return downloaded(source, MAX_BYTES)
 
 
 def _bytes(source: str) -> bytes:
