@@ -1,4 +1,4 @@
-"""The command line `toolcrib`, also reachable as `kubectl toolcrib`.
+"""The command line `toolcrib`, also reachable as `kubectl toolcrib`; its services are programs of their own too.
 
 Commands import what they need when they run: `toolcrib --help` stays quick, and a client needs no server parts.
 """
@@ -15,7 +15,8 @@ from toolcrib_cli.errors import CliError, Exit
 
 try:
     from collections.abc import Callable, Sequence
-    from typing import Annotated
+    from pathlib import PurePath
+    from typing import Annotated, Any, cast
 
     import typer
 
@@ -50,6 +51,14 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+PROGRAMS = {
+    "toolcrib-registry": ("serve",),
+    "toolcrib-operator": ("operator",),
+    "toolcrib-runner": ("agent", "run"),
+}
+"""The command that each service's program runs, by the program's name."""
 
 
 @examples.examples("toolcrib version", "toolcrib version -o json")
@@ -136,7 +145,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         # It is ignored from the start where a shell runs us in the background.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        ended = _commands()(
+        ended = _of_the_program()(
             args=[_with_value(each) for each in given],
             prog_name=_name_of_program(),
             standalone_mode=False,
@@ -171,6 +180,14 @@ def _commands() -> Callable[..., object]:
     return typer.main.get_command(app)
 
 
+def _of_the_program() -> Callable[..., object]:
+    """What the program runs: a service's program its command alone."""
+    found: Any = _commands()
+    for word in PROGRAMS.get(_name_of_program(), ()):
+        found = found.commands[word]
+    return cast("Callable[..., object]", found)
+
+
 def _wants_json(arguments: Sequence[str]) -> bool:
     """Whether errors are for a program, as the output is: they may come before the command line is understood."""
     asked = (a if a.startswith("-") else f"-o{a}" if before in ("-o", "--output") else ""
@@ -191,7 +208,8 @@ def _say(message: str, hint: str, code: int, as_json: bool) -> None:
 
 
 def _name_of_program() -> str:
-    return "kubectl toolcrib" if sys.argv and sys.argv[0].endswith("kubectl-toolcrib") else "toolcrib"
+    name = PurePath(sys.argv[0]).name if sys.argv else ""
+    return "kubectl toolcrib" if name == "kubectl-toolcrib" else name if name in PROGRAMS else "toolcrib"
 
 
 if __name__ == "__main__":
