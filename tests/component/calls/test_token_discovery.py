@@ -17,7 +17,7 @@ from toolcrib.wire.publish import PublishedBackend, PublishedMcp
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.calls.arguments import CheckedArguments
 from toolcrib_registry.calls.backends.mcp.backend import McpBackend
-from toolcrib_registry.calls.backends.port import ToolAnswer
+from toolcrib_registry.calls.backends.port import NO_EXCHANGE, Exchange, Progress, ToolAnswer
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.errors import BackendAuthFailed, CallError, Refused
 from toolcrib_registry.calls.oauth.tokens import Tokens
@@ -43,12 +43,12 @@ class World:
     challenge: str = ""
     """Of the server's 401."""
 
-    async def call(self, **oauth: Any) -> ToolAnswer:
+    async def call(self, exchange: Exchange = NO_EXCHANGE, **oauth: Any) -> ToolAnswer:
         place = PublishedBackend(
             url=self.server.url, auth=auth(**oauth), timeout=5, mcp=PublishedMcp(server="heist/s", tool="t")
         )
         arguments = CheckedArguments({"a": 1}, b'{"a":1}')
-        return await self.caller.call(tool("heist/reader", backend=place), arguments, "r-1", bot())
+        return await self.caller.call(tool("heist/reader", backend=place), arguments, "r-1", bot(), exchange)
 
     @property
     def asked(self) -> list[str]:
@@ -142,6 +142,31 @@ async def test_a_token_that_the_server_no_longer_accepts_is_replaced_and_the_cal
     assert world.asked.count("/realm/token") == 2
 
 
+async def test_progress_that_repeats_the_token_is_told_without_its_message(world: World) -> None:
+    told = []
+
+    async def tell(progress: Progress) -> None:
+        told.append((progress.progress, progress.message))
+
+    plain = world.server.on["tools/call"]
+
+    async def progresses(wire: Wire) -> None:
+        if "authorization" not in wire.request.headers:
+            await plain(wire)
+            return
+        params = {"progressToken": wire.message["params"]["_meta"]["progressToken"]}
+        await wire.stream()
+        for done, message in enumerate((wire.request.headers["authorization"], "half")):
+            params |= {"progress": done, "message": message}
+            await wire.event({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+        await wire.answer(content=[])
+
+    world.server.on["tools/call"] = progresses
+    await world.call(Exchange(progress=tell))
+
+    assert told == [(0, None), (1, "half")]
+
+
 async def test_a_server_that_refuses_every_token_is_a_typed_failure(world: World) -> None:
     await world.call()
     world.good[:] = ["revoked"] * 3
@@ -195,6 +220,13 @@ async def test_a_server_cannot_send_the_secret_to_a_place_that_its_secret_does_n
         world.issuer["token_endpoint"] = f"{thief.url}/token"
         assert "does not list the token endpoint's host" in await failure(world, Refused)
         assert thief.accepts == 0
+
+
+async def test_a_server_cannot_have_the_secret_sent_to_itself(world: World) -> None:
+    world.issuer["token_endpoint"] = f"http://127.0.0.1:{world.server.port}/token"
+
+    assert "names the server itself" in await failure(world)
+    assert all(wire.request.target != "/token" for wire in world.server.wires)
 
 
 @pytest.mark.parametrize("where", ["challenge", "server", "endpoint"])

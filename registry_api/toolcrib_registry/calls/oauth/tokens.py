@@ -205,6 +205,12 @@ class Tokens:
             url, resource = found.token_url, found.resource
         to = check_url(url, self._policy.current)
         _listed(grant, to.names)
+        if grant.server is not None and not to.names.isdisjoint(grant.server.names):
+            # the Secret lists it for the tokens; that it may have the secret too, only the manifest's author can say
+            raise BackendAuthFailed(
+                "the server's metadata names the server itself as the token endpoint, so it would get the client's secret. If"
+                " that is intended, set auth.oauth.tokenUrl"
+            )
         headers, body = grants.request(grant, resource)
         return answers.token(await self._send(grant, to, "POST", to.path, headers, body))
 

@@ -32,6 +32,7 @@ from toolcrib_registry.calls.backends.routes import (
 from toolcrib_registry.calls.backends.routes import translated as translated_way
 from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.credentials import CredentialStore
+from toolcrib_registry.calls.echoed_secrets import Secrets
 from toolcrib_registry.calls.errors import NoBackend
 from toolcrib_registry.calls.oauth.tokens import Tokens
 from toolcrib_registry.limits.large_requests import LargeRequests
@@ -105,10 +106,10 @@ class McpBackend:
         if backend is None or mcp is None or not backend.has_place:
             raise NoBackend("the tool has no backend to call")
         to = place(backend, tool.namespace, self._policy.current, self._remedies)
-        question = self._question(tool, mcp.tool, arguments, exchange)
+        hidden: list[str] = []
+        question = self._question(tool, mcp.tool, arguments, exchange, hidden)
         timeout = min(backend.timeout, self._limits.timeout)
         started = self._clock()
-        hidden: list[str] = []
 
         async def authenticated() -> Authentication:
             left = timeout - (self._clock() - started)
@@ -154,7 +155,12 @@ class McpBackend:
         return await judged_in_turn(judge, len(answered.text), caller, self._large)
 
     def _question(
-        self, tool: PublishedTool, name: str, arguments: CheckedArguments, exchange: Exchange
+        self,
+        tool: PublishedTool,
+        name: str,
+        arguments: CheckedArguments,
+        exchange: Exchange,
+        hidden: list[str],
     ) -> Question:
         params: dict[str, Any] = {"name": name, "arguments": orjson.Fragment(arguments.body)}
         if exchange.responses is not None:
@@ -168,7 +174,7 @@ class McpBackend:
             exchange.meta,
             exchange.capabilities,
             header_fields.fields_of(mirrors, arguments.value) if mirrors else {},
-            None if exchange.progress is None else _told(exchange.progress),
+            None if exchange.progress is None else _told(exchange.progress, hidden),
         )
 
     def _mirrors_of(self, tool: PublishedTool) -> tuple[Mirror, ...]:
@@ -210,16 +216,23 @@ def _key(server: str, credential: Authentication) -> str:
     return server if grant is None or not grant.subject else f"{server} {grant.subject[:16]}"
 
 
-def _told(progress: Callable[[Progress], Awaitable[None]]) -> Callable[[Mapping[str, Any]], Awaitable[None]]:
+def _told(
+    progress: Callable[[Progress], Awaitable[None]], hidden: list[str]
+) -> Callable[[Mapping[str, Any]], Awaitable[None]]:
+    """Tells of progress; a message that repeats what was sent to authenticate is left out."""
+
     async def tell(params: Mapping[str, Any]) -> None:
         done, total, message = params.get("progress"), params.get("total"), params.get("message")
         if type(done) not in (int, float):
             return
+        said = message[:_MOST_MESSAGE] if isinstance(message, str) else None
+        if said is not None and Secrets.of(hidden).repeated_in(said.encode(errors="replace")):
+            said = None
         await progress(
             Progress(
                 done,  # type: ignore[arg-type]
                 total if type(total) in (int, float) else None,
-                message[:_MOST_MESSAGE] if isinstance(message, str) else None,
+                said,
             )
         )
 
