@@ -2,17 +2,19 @@
 
 Tools: `env` tells names of its environment, descriptors and ids; `slow` never answers; `die` ends it; `huge` answers with a
 line that is too long; `asks` asks for a sample, and tells what it got; `flood` tells of 2,000 changes before it answers;
-`secret` tells a variable; `child` starts a process that outlives it, and tells its id. Modes: `chatty` prints what is no
-JSON; `silent` says nothing to `server/discover`; `dies` ends at the first line.
+`secret` tells a variable; `whispers` tells it as progress; `deaf` reads nothing any more; `child` starts a process that
+outlives it, and tells its id. Modes: `chatty` prints what is no JSON; `silent` says nothing to `server/discover`; `dies` ends
+at the first line; `stateless` is of the stateless era.
 """
 
 import json
 import os
 import subprocess
 import sys
+import time
 from typing import Any
 
-NAMES = ["asks", "child", "die", "env", "flood", "huge", "secret", "slow"]
+NAMES = ["asks", "child", "deaf", "die", "env", "flood", "huge", "secret", "slow", "whispers"]
 
 
 def say(**message: Any) -> None:
@@ -24,7 +26,7 @@ def text(said: Any) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": said if isinstance(said, str) else json.dumps(said)}]}
 
 
-def called(name: str) -> dict[str, Any]:
+def called(name: str, token: Any) -> dict[str, Any]:
     if name == "env":
         fds = (
             sorted(int(fd) for fd in os.listdir("/proc/self/fd"))
@@ -36,6 +38,14 @@ def called(name: str) -> dict[str, Any]:
         return text({"names": sorted(os.environ), "home": os.environ["HOME"], "fds": fds[:-1], **ids})
     if name == "secret":
         return text(os.environ.get("KEY", ""))
+    if name == "whispers":
+        for message in (os.environ["KEY"], "half"):
+            say(
+                method="notifications/progress",
+                params={"progressToken": token, "progress": 1, "message": message},
+            )
+    if name == "deaf":
+        time.sleep(300)
     if name == "child":
         return text(str(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"]).pid))
     if name == "huge":
@@ -75,9 +85,11 @@ def main() -> None:
             ]
             say(id=id_, result={"tools": tools})
         elif method == "tools/call":
-            name = message["params"]["name"]
+            name, meta = message["params"]["name"], message["params"].get("_meta", {})
             if name != "slow":
-                say(id=id_, result=called(name))
+                say(id=id_, result=called(name, meta.get("progressToken")))
+        elif method == "server/discover" and "stateless" in sys.argv:
+            say(id=id_, result={"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}})
         elif id_ is not None and not (method == "server/discover" and "silent" in sys.argv):
             say(id=id_, error={"code": -32601, "message": "unknown"})
 

@@ -97,7 +97,7 @@ async def test_what_a_program_asks_is_answered_unsupported_and_notices_do_not_di
     assert "unsupported" in await stage.call(server, "asks")
     assert await stage.call(server, "flood") == "done"
     listed = await stage.client.tools(server, Asking(20))
-    assert len(listed.tools) == 8
+    assert len(listed.tools) == 10
 
 
 async def test_a_program_that_ended_is_started_again_and_says_how_it_ended(stage: Stage) -> None:
@@ -134,6 +134,33 @@ async def test_a_call_has_a_deadline_and_the_next_one_is_answered(stage: Stage) 
     assert await stage.call(server, "flood") == "done"
 
 
+@pytest.mark.parametrize("mode", ["stateless", "handshake"])
+async def test_calls_of_a_program_that_does_not_read_end_in_time_and_pile_up_nothing(
+    stage: Stage, mode: str
+) -> None:
+    server, question = stage.server(mode), Question("tools/call", {"name": "deaf", "pad": "x" * (3 << 20)})
+    await stage.call(server, "flood")
+    said = ""
+    async with asyncio.timeout(15):
+        while "does not read its requests" not in said:
+            with pytest.raises(OutboundError) as failure:
+                await stage.client.ask(server, Asking(0.3), question)
+            said = str(failure.value)
+
+
+async def test_a_start_that_is_given_up_leaves_no_descriptors(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(*_: Any, **__: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", never)
+    before = os.listdir("/dev/fd")
+    with pytest.raises(TimedOut):
+        await stage.call(stage.server(), "env", seconds=0.1)
+    assert os.listdir("/dev/fd") == before
+
+
 async def test_a_line_that_is_too_long_ends_the_program_and_the_next_call_starts_another(
     stage: Stage,
 ) -> None:
@@ -147,14 +174,27 @@ async def test_an_answer_that_repeats_a_secret_is_not_handed_on_and_another_secr
     stage: Stage,
 ) -> None:
     server = stage.server(KEY=REFERENCE)
-    with pytest.raises(ProtocolViolation):
-        await stage.call(server, "secret")
+    for secret in ("open-sesame", 'open "sesame" é'):
+        stage.secrets["key"] = secret
+        with pytest.raises(ProtocolViolation):
+            await stage.call(server, "secret")
     first = json.loads(await stage.call(server, "env"))["pid"]
     stage.secrets["key"] = "other-sesame"
     assert json.loads(await stage.call(server, "env"))["pid"] != first
     del stage.secrets["key"]
     with pytest.raises(Unreachable, match="lacks the key"):
         await stage.call(server, "env")
+
+
+async def test_progress_that_repeats_a_secret_is_not_handed_on(stage: Stage) -> None:
+    told = []
+
+    async def tell(params: Any) -> None:
+        told.append(params["message"])
+
+    question = Question("tools/call", {"name": "whispers", "arguments": {}}, progress=tell)
+    await stage.client.ask(stage.server(KEY=REFERENCE), Asking(20), question)
+    assert told == ["half"]
 
 
 async def test_a_program_that_is_not_there_is_said_so(stage: Stage) -> None:

@@ -149,7 +149,7 @@ class LocalPrograms:
             finally:
                 running.forget(exchange)
         elif method is None or id_ is None:
-            await running.send(request.body or b"")
+            running.tell(request.body or b"")
             yield Answer(202)
         else:
             async with self._asked(running, request, method, id_) as exchange:
@@ -179,7 +179,7 @@ class LocalPrograms:
             running.forget(exchange, id_)
             # in the handshake era the client says it itself
             if not exchange.over and not running.over and not running.initialized and unknown is None:
-                await running.send(notification("notifications/cancelled", {"requestId": id_}))
+                running.tell(notification("notifications/cancelled", {"requestId": id_}))
 
     async def _ready(
         self, slot: _Slot, program: PublishedProgram, session: str | None, method: str | None

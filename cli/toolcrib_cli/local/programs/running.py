@@ -15,6 +15,7 @@ from typing import Any
 
 from toolcrib_cli.local.programs import keeper
 from toolcrib_cli.local.programs.exchanges import Exchange
+from toolcrib_registry.calls.echoed_secrets import Secrets
 from toolcrib_registry.outbound.errors import Disconnected, ProtocolViolation, TooLarge, Unreachable
 from toolcrib_registry.upstream import messages
 from toolcrib_registry.upstream.errors import AnswerBroken
@@ -26,8 +27,8 @@ LOG_BYTES = 1 << 20
 _LARGE = 256 << 10
 _TELLING = 8
 """Characters of a secret from which on it is looked for in answers."""
-_MOST_ANSWERS = 100
-"""To requests of the program that wait for it to read; further ones get none."""
+_MOST_UNREAD = 4 << 20
+"""Bytes that a program has not read, from which on it is sent nothing more."""
 _CLOSING, _ENDING = 1.0, 4.0
 
 
@@ -59,9 +60,8 @@ class Running:
         self._pending: dict[int | str, Exchange] = {}
         self._listeners: set[Exchange] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._answering = 0
         self._writing = asyncio.Lock()
-        self._hidden = tuple(v.encode() for v in spec.secrets.values() if len(v) >= _TELLING)
+        self._hidden = Secrets.of(v for v in spec.secrets.values() if len(v) >= _TELLING)
         self._process: asyncio.subprocess.Process | None = None
         self._control: int | None = None
         self._ended = asyncio.Event()
@@ -95,22 +95,26 @@ class Running:
                 pass_fds=(reading,), start_new_session=True,
             )  # fmt: skip
         except (OSError, ValueError) as error:
-            os.close(self._control)
-            self._control = None
             raise Unreachable(f"the program of ToolServer {self.spec.server} cannot be started") from error
         finally:
             os.close(reading)
+            if self._process is None:
+                self._let_go()
         for work in (self._read(), self._keep_log()):
             self._tasks.add(asyncio.create_task(work))
 
     async def send(self, message: bytes) -> None:
-        """Write one message. Raises Disconnected."""
+        """Write one message. Raises Disconnected, or Unreachable where the program does not read."""
         assert self._process is not None
         stdin = self._process.stdin
         assert stdin is not None
         try:
             async with self._writing:
-                stdin.write(message.replace(b"\n", b" ") + b"\n")  # between tokens: in texts it is escaped
+                if not self._reads(stdin):
+                    raise Unreachable(
+                        f"the program of ToolServer {self.spec.server} does not read its requests"
+                    )
+                stdin.write(_line(message))
                 await stdin.drain()
         except (OSError, RuntimeError) as error:
             raise Disconnected(self.ending) from error
@@ -196,31 +200,34 @@ class Running:
         if not line:
             return
         try:
-            value = (
-                await asyncio.to_thread(messages.parsed, line)
-                if len(line) > _LARGE
-                else messages.parsed(line)
+            value, repeats = (
+                await asyncio.to_thread(self._parsed, line) if len(line) > _LARGE else self._parsed(line)
             )
         except AnswerBroken:
             return  # programs print to standard output what they should not
         for each in value if type(value) is list else (value,):
             if type(each) is dict:
-                self._give(each, line if each is value else messages.encoded(each))
+                self._give(each, line if each is value else messages.encoded(each), repeats)
 
-    def _give(self, message: dict[str, Any], line: bytes) -> None:
+    def _parsed(self, line: bytes) -> tuple[Any, bool]:
+        """Its value, and whether it repeats a secret. Raises AnswerBroken."""
+        return messages.parsed(line), self._hidden.repeated_in(line)
+
+    def _give(self, message: dict[str, Any], line: bytes, repeats: bool) -> None:
         id_, method = message.get("id"), message.get("method")
         line = line.replace(b"\r", b" ")
         if type(method) is str and type(id_) in (int, str):
-            self._answer(messages.answer_to(messages.ServerRequest(id_, method)))  # type: ignore[arg-type]
+            self.tell(messages.answer_to(messages.ServerRequest(id_, method)))  # type: ignore[arg-type]
         elif type(method) is str:
-            self._tell(method, message.get("params"), line)
+            if not repeats:
+                self._notify(method, message.get("params"), line)
         elif type(id_) in (int, str) and (waiting := self._pending.pop(id_, None)) is not None:  # type: ignore[arg-type]
-            if any(secret in line for secret in self._hidden):
+            if repeats:
                 waiting.end(ProtocolViolation("the program's answer repeats a secret of its environment"))
             else:
                 waiting.put(line, last=True)
 
-    def _tell(self, method: str, params: Any, line: bytes) -> None:
+    def _notify(self, method: str, params: Any, line: bytes) -> None:
         if method == "notifications/progress":
             token = params.get(PROGRESS_TOKEN) if type(params) is dict else None
             waiting = self._pending.get(token) if type(token) in (int, str) else None  # type: ignore[arg-type]
@@ -232,22 +239,18 @@ class Running:
         for each in to:
             each.put(line)
 
-    def _answer(self, message: bytes) -> None:
-        """Aside: who writes while nobody reads waits for ever."""
-        if self._answering >= _MOST_ANSWERS:
+    def tell(self, message: bytes) -> None:
+        """Write one message and wait for nobody; one that does not read gets none."""
+        assert self._process is not None
+        stdin = self._process.stdin
+        assert stdin is not None
+        if not self._reads(stdin):
             return
-        self._answering += 1
+        with contextlib.suppress(OSError, RuntimeError):
+            stdin.write(_line(message))
 
-        async def answer() -> None:
-            try:
-                with contextlib.suppress(Disconnected):
-                    await self.send(message)
-            finally:
-                self._answering -= 1
-
-        task = asyncio.create_task(answer())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _reads(self, stdin: asyncio.StreamWriter) -> bool:
+        return stdin.transport.get_write_buffer_size() <= _MOST_UNREAD
 
     async def _keep_log(self) -> None:
         assert self._process is not None
@@ -256,6 +259,10 @@ class Running:
             self.log.replace(self.log.with_suffix(".log.1"))
         while piece := await self._process.stderr.read(1 << 16):
             await asyncio.to_thread(_append, self.log, piece)
+
+
+def _line(message: bytes) -> bytes:
+    return message.replace(b"\n", b" ") + b"\n"  # between tokens: in texts it is escaped
 
 
 def _append(log: Path, piece: bytes) -> None:
