@@ -22,6 +22,7 @@ from toolcrib.wire.publish import (
 )
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.calls.arguments import CheckedArguments, serialised
+from toolcrib_registry.calls.backends.http import request
 from toolcrib_registry.calls.backends.http.backend import HttpBackend
 from toolcrib_registry.calls.backends.http.placed import MAX_FORM, filled
 from toolcrib_registry.calls.backends.http.request import fill
@@ -226,6 +227,32 @@ async def test_a_form_is_bounded_though_names_of_nested_values_repeat() -> None:
 
     with pytest.raises(InvalidArguments, match="as a query or a form"):
         filled(made, made.path, given(nested), limit=LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("made", "path", "arguments"),
+    [
+        (backend(body=BodyKind.NONE), "/x", {f"a{i}": {"k" * 500: [1] * 500} for i in range(20)}),
+        (
+            backend(*(at(QUERY, f"a{i}") for i in range(20))),
+            "/x",
+            {f"a{i}": {"k" * 500: [1] * 500} for i in range(20)},
+        ),
+        (backend(method=Method.GET), "/x", {"k" * 500: [1] * 500}),
+        (backend(method=Method.GET), "/x/{id}", {"id": "\u65e5" * 70_000}),
+        (backend(body=BodyKind.FORM), "/x", {"a": {"k" * 10_000: {str(i): {} for i in range(200)}}}),
+    ],
+)
+async def test_what_no_request_can_hold_is_refused_before_it_is_encoded(
+    made: PublishedBackend, path: str, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+    monkeypatch.setattr(request, "quote", lambda text, **_: written.append(text) or text)
+
+    with pytest.raises(InvalidArguments):
+        filled(made, path, given(arguments), limit=LIMIT)
+
+    assert sum(map(len, written)) <= 2 * LIMIT
 
 
 @pytest.mark.parametrize("method", list(Method))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from toolcrib.resources.backends import Method
@@ -22,8 +23,10 @@ FORM = "application/x-www-form-urlencoded"
 MAX_HEADER = 4_096
 """Characters of a header's value; servers take 8 KiB of all headers together."""
 MAX_FORM = 262_144
-"""Characters of a query or a form before they are encoded, which takes 15 ms then. Names of nested values repeat their
-outer names, so that a small object may make a large form."""
+"""Characters of a form before they are encoded, which takes 15 ms then. Names of nested values repeat their outer names, so
+that a small object may make a large form."""
+_MAX_NAMES = 4 * MAX_FORM
+"""Characters of all names that are made for a request, also of those that hold nothing to send."""
 _WITHOUT_BODY = (Method.GET, Method.DELETE)
 
 
@@ -77,14 +80,15 @@ def filled(backend: PublishedBackend, path: str, checked: CheckedArguments, *, l
     headers = dict(
         _header(p, v) for p, v in placed.items() if p.place is ParameterPlace.HEADER and v is not None
     )
-    pairs: list[tuple[str, str]] = []
+    flat = _Pairs(brackets=False)
+    pairs: list[Iterator[tuple[str, str]]] = []
     taken = request.fixed_in(query)
     for p in given.values():
         if p.place is not ParameterPlace.QUERY:
             continue
         if request.parameter(p.name) in taken and p in placed:
             raise request.wrong(p.argument, "the tool sets this query parameter; omit the argument")
-        pairs.extend(_bounded(_pairs(p.argument, p.name, placed.get(p), brackets=False)))
+        pairs.append(flat.of(p.argument, p.name, placed.get(p)))
     kind = backend.body or (BodyKind.NONE if backend.method in _WITHOUT_BODY else BodyKind.JSON)
     content_type, body = JSON, None
     if kind is BodyKind.NONE:
@@ -92,15 +96,15 @@ def filled(backend: PublishedBackend, path: str, checked: CheckedArguments, *, l
         for name, value in left.items():
             if request.parameter(name) in taken:
                 raise request.wrong(name, "the tool sets this query parameter; omit the argument")
-            pairs.extend(_bounded(_pairs(name, name, value, brackets=False)))
+            pairs.append(flat.of(name, name, value))
     elif kind is BodyKind.JSON:
         body = checked.body if left == checked.value else serialised(left)
     elif left:
-        deep = kind is BodyKind.DEEP_FORM
+        deep = _Pairs(brackets=kind is BodyKind.DEEP_FORM)
         content_type = FORM
-        form = (pair for k, v in left.items() for pair in _pairs(k, k, v, brackets=deep))
-        body = request.encoded(_bounded(form)).encode()
-    query = request.extended(query, pairs)
+        form = chain.from_iterable(deep.of(k, k, v) for k, v in left.items())
+        body = request.encoded(request.short(form, MAX_FORM, _LARGE)).encode()
+    query = request.extended(query, chain.from_iterable(pairs), limit=limit)
     whole = "/".join(segments) + (f"?{query}" if query or mark else "")
     return Filled(request.bounded(whole, limit), body, content_type, headers)
 
@@ -123,31 +127,40 @@ def _header(parameter: PublishedParameter, value: Any) -> tuple[str, str]:
     return name, text
 
 
-def _bounded(pairs: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    size = 0
-    for name, value in pairs:
-        size += len(name) + len(value)
-        if size > MAX_FORM:
-            raise InvalidArguments(
-                f"the arguments are larger than {MAX_FORM} characters as a query or a form"
-            )
-        yield name, value
+_LARGE = f"the arguments are larger than {MAX_FORM} characters as a query or a form"
 
 
-def _pairs(argument: str, name: str, value: Any, *, brackets: bool) -> Iterator[tuple[str, str]]:
-    """`value` under `name`: nothing for null, `name[key]` for an object's members.
+class _Pairs:
+    """The names and values of one request.
 
-    A list repeats the name (OpenAPI's form, explode); with `brackets`, and where it holds more than single values, its
-    items are `name[0]`, `name[1]`.
+    Args:
+        brackets: whether the items of each list are `name[0]`, `name[1]`.
     """
-    if value is None:
-        return
-    if isinstance(value, dict):
-        for key, member in value.items():
-            yield from _pairs(argument, f"{name}[{key}]", member, brackets=brackets)
-    elif isinstance(value, list):
-        numbered = brackets or any(isinstance(item, list | dict) for item in value)
-        for number, item in enumerate(value):
-            yield from _pairs(argument, f"{name}[{number}]" if numbered else name, item, brackets=brackets)
-    else:
-        yield name, request.scalar(argument, value)
+
+    def __init__(self, *, brackets: bool) -> None:
+        self._brackets = brackets
+        self._names = _MAX_NAMES
+
+    def of(self, argument: str, name: str, value: Any) -> Iterator[tuple[str, str]]:
+        """`value` under `name`: nothing for null, `name[key]` for an object's members.
+
+        A list repeats the name (OpenAPI's form, explode); with `brackets`, and where it holds more than single values,
+        its items are `name[0]`, `name[1]`.
+
+        Raises:
+            InvalidArguments: what has no such form, or all names together are too long.
+        """
+        self._names -= len(name)
+        if self._names < 0:
+            raise InvalidArguments(_LARGE)
+        if value is None:
+            return
+        if isinstance(value, dict):
+            for key, member in value.items():
+                yield from self.of(argument, f"{name}[{key}]", member)
+        elif isinstance(value, list):
+            numbered = self._brackets or any(isinstance(item, list | dict) for item in value)
+            for number, item in enumerate(value):
+                yield from self.of(argument, f"{name}[{number}]" if numbered else name, item)
+        else:
+            yield name, request.scalar(argument, value)

@@ -15,6 +15,9 @@ from toolcrib_registry.calls.errors import InvalidArguments
 _PLACE = re.compile(PLACEHOLDER)
 _IN_QUERY = (Method.GET, Method.DELETE)
 _SEPARATORS = re.compile("[&;]")
+_MAX_SEGMENT = 65_536
+"""Characters of an argument in a path, far more than any server takes: a longer one is not even encoded."""
+_LONG = "path and query are longer than {} bytes"
 
 
 def fill(path: str, method: Method, checked: CheckedArguments, *, limit: int) -> tuple[str, bytes | None]:
@@ -44,7 +47,7 @@ def fill(path: str, method: Method, checked: CheckedArguments, *, limit: int) ->
         for name in left:
             if parameter(name) in set_by_author:
                 raise wrong(name, "the tool sets this query parameter; omit the argument")
-        query = extended(query, _pairs(left))
+        query = extended(query, _pairs(left), limit=limit)
         body = None
     else:
         body = serialised(left) if used else checked.body
@@ -61,9 +64,19 @@ def encoded(pairs: Iterable[tuple[str, str]]) -> str:
     return "&".join(f"{quote(k, safe='')}={quote(v, safe='')}" for k, v in pairs)
 
 
-def extended(query: str, pairs: Iterable[tuple[str, str]]) -> str:
-    """The query with more parameters."""
-    more = encoded(pairs)
+def short(pairs: Iterable[tuple[str, str]], most: int, said: str) -> Iterator[tuple[str, str]]:
+    """The pairs, while they have `most` characters together. Raises InvalidArguments, with `said`, before any is encoded."""
+    size = 0
+    for name, value in pairs:
+        size += len(name) + len(value)
+        if size > most:
+            raise InvalidArguments(said)
+        yield name, value
+
+
+def extended(query: str, pairs: Iterable[tuple[str, str]], *, limit: int) -> str:
+    """The query with more parameters. Raises InvalidArguments where these alone exceed `limit` bytes."""
+    more = encoded(short(pairs, limit, _LONG.format(limit)))
     return f"{query}&{more}" if query and more else query or more
 
 
@@ -79,7 +92,7 @@ def _without_places(path: str) -> str | None:
 def bounded(whole: str, limit: int) -> str:
     """Path and query, within `limit` bytes. Raises InvalidArguments."""
     if len(whole) > limit:
-        raise InvalidArguments(f"path and query are longer than {limit} bytes")
+        raise InvalidArguments(_LONG.format(limit))
     return whole
 
 
@@ -111,6 +124,8 @@ def segment(
         if name not in arguments:
             raise wrong(said, "required: the path contains it")
         value = scalar(said, arguments[name])
+        if len(value) > _MAX_SEGMENT:
+            raise wrong(said, f"must have at most {_MAX_SEGMENT} characters: it is a path segment")
         if any(c in "/\\" or ord(c) < 0x20 or ord(c) == 0x7F for c in value):
             raise wrong(said, "must be one path segment, without slashes and control characters")
         literal = template[rest : found.start()]
