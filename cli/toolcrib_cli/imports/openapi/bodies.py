@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from toolcrib.resources.placing import BodyKind
@@ -10,6 +12,8 @@ from toolcrib_cli.imports.openapi.documents import Document, LeftOutError, liste
 
 _FORM = "application/x-www-form-urlencoded"
 _MAX_DEPTH = 16
+_MAX_PARTS = 1_000
+"""Schemas that one body is put together from: where each refers to the next twice, sixteen of them are 65,536."""
 Schema = dict[str, Any]
 
 
@@ -51,7 +55,7 @@ def of_operation(document: Document, operation: dict[str, Any]) -> Body:
     if chosen is None:
         raise LeftOutError(_why(operation, media))
     one = media[chosen]
-    made = _object(document, one.get("schema", {}), 0)
+    made = _object(document, one.get("schema", {}), 0, count(1))
     if made is None:
         raise LeftOutError("its body is not an object")
     nothing = not made.properties and (made.open is False or "properties" in mapped(one.get("schema")))
@@ -85,8 +89,10 @@ def _form(media: dict[str, Any]) -> BodyKind:
     )
 
 
-def _object(document: Document, schema: Any, depth: int) -> Body | None:
+def _object(document: Document, schema: Any, depth: int, parts: Iterator[int]) -> Body | None:
     """The properties of a schema and of all that it is put together from; None: it is not an object's."""
+    if next(parts) > _MAX_PARTS:
+        raise LeftOutError(f"its body is put together from more than {_MAX_PARTS:,} schemas")
     if depth > _MAX_DEPTH:
         raise LeftOutError("its schema is nested too deeply")
     if schema is True:
@@ -106,25 +112,27 @@ def _object(document: Document, schema: Any, depth: int) -> Body | None:
     more = node.get("additionalProperties", True)
     made.open = more if isinstance(more, bool | dict) else True
     for part in listed(node.get("allOf")):
-        other = _object(document, part, depth + 1)
+        other = _object(document, part, depth + 1, parts)
         if other is None:
             return None
         _join(made, other)
         made.required = list(dict.fromkeys((*made.required, *other.required)))
         made.choices = made.choices or other.choices
     for name in ("oneOf", "anyOf"):
-        parts = [
-            found for p in listed(node.get(name)) if (found := _object(document, p, depth + 1)) is not None
+        ways = [
+            found
+            for way in listed(node.get(name))
+            if (found := _object(document, way, depth + 1, parts)) is not None
         ]
-        if listed(node.get(name)) and not parts:
+        if listed(node.get(name)) and not ways:
             return None
-        for other in parts:
+        for other in ways:
             _join(made, other)
-        if len(parts) == 1:
-            made.required = list(dict.fromkeys((*made.required, *parts[0].required)))
-            made.choices = made.choices or parts[0].choices
-        elif parts and all(p.required for p in parts):
-            made.choices = made.choices or [p.required for p in parts]
+        if len(ways) == 1:
+            made.required = list(dict.fromkeys((*made.required, *ways[0].required)))
+            made.choices = made.choices or ways[0].choices
+        elif ways and all(way.required for way in ways):
+            made.choices = made.choices or [way.required for way in ways]
     return made
 
 

@@ -11,6 +11,7 @@ from urllib.parse import urljoin, urlsplit
 
 from toolcrib import names
 from toolcrib.resources.backends import URL
+from toolcrib.text import escape, truncate
 from toolcrib_cli.imports.openapi import naming, operations
 from toolcrib_cli.imports.openapi.documents import (
     Document,
@@ -129,6 +130,11 @@ def imported(
         except LeftOutError as error:
             result.left_out.append((f"{method.upper()} {path}", str(error)))
             continue
+        except UnicodeEncodeError:
+            result.left_out.append(
+                (f"{method.upper()} {path}", "it holds a lone surrogate, which is no character")
+            )
+            continue
         result.manifests.append(made.manifest)
         result.slashes += bool(made.slashes)
         if scheme is not None:
@@ -171,8 +177,14 @@ def _place(content: dict[str, Any], wanted: Wanted) -> Place:
         return Place(wanted.service, re.sub(r"[{}].*", "", path))
     if address is None:
         said = mapped(server).get("url")
+        # what precedes @ and what follows ? may be secrets
+        shown = (
+            escape(truncate(re.sub(r"//[^/]*@", "//", said.partition("?")[0]), 200))
+            if isinstance(said, str)
+            else ""
+        )
         raise UnusableDocumentError(
-            f"its server {said!r} is not a whole address" if isinstance(said, str) else "it names no server",
+            f"its server '{shown}' is not a whole address" if isinstance(said, str) else "it names no server",
             "give the API's address with --url, or a Service with --service NAME:PORT",
         )
     return Place(None, _checked(address))

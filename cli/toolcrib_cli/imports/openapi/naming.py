@@ -13,21 +13,28 @@ from toolcrib import names
 MAX_NAME = 48
 _FOREIGN = re.compile(r"[^A-Za-z0-9.-]+")
 _MAX_PART = 40
+_DIGITS = 6
 
 
 def tool_names(operations: Sequence[tuple[str, str, dict[str, Any]]]) -> list[str]:
     """A name for each (method, path, operation): its operationId in the characters that a name may have.
 
     Without one, method and path. Where two meet (upper and lower case are the same), where a name is too long or
-    reserved, six hex digits of sha256(METHOD path) follow.
+    reserved, six hex digits of sha256(METHOD path) follow; 24 where even those are the same.
     """
     slugs = [_slug(method, path, operation) for method, path, operation in operations]
     met = Counter(slug.lower() for slug in slugs)
-    return [
+    made = [
         slug
         if met[slug.lower()] == 1 and len(slug) <= MAX_NAME and slug not in names.RESERVED_TOOL_NAMES
-        else _marked(slug, method, path)
+        else _marked(slug, method, path, _DIGITS)
         for slug, (method, path, _) in zip(slugs, operations, strict=True)
+    ]
+    # of some thousand operations of one name, two may have the same six digits
+    again = Counter(name.lower() for name in made)
+    return [
+        name if again[name.lower()] == 1 else _marked(slug, method, path, 4 * _DIGITS)
+        for name, slug, (method, path, _) in zip(made, slugs, operations, strict=True)
     ]
 
 
@@ -37,9 +44,9 @@ def _slug(method: str, path: str, operation: dict[str, Any]) -> str:
     return _FOREIGN.sub("_", wanted[:500]).strip("_") or method
 
 
-def _marked(slug: str, method: str, path: str) -> str:
-    code = hashlib.sha256(f"{method.upper()} {path}".encode(errors="replace")).hexdigest()[:6]
-    return f"{slug[: MAX_NAME - 7]}-{code}"
+def _marked(slug: str, method: str, path: str, digits: int) -> str:
+    code = hashlib.sha256(f"{method.upper()} {path}".encode(errors="replace")).hexdigest()[:digits]
+    return f"{slug[: MAX_NAME - 1 - digits]}-{code}"
 
 
 def topic(path: str, operation: dict[str, Any], shared: int) -> str:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from toolcrib import names
 from toolcrib.errors import InvalidManifest, SchemaUnsafe
@@ -134,6 +134,11 @@ def _http(
     route = place.base.rstrip("/") + "/" + quote(path.lstrip("/"), safe="/%:@!$&'()*+,;=~-._{}?")
     if "#" in path:
         raise LeftOutError("its path has a fragment")
+    route_path, _, query = path.partition("?")
+    if any(unquote(part) in (".", "..") for part in route_path.split("/")):
+        raise LeftOutError("its path has a . or .. segment")
+    if "{" in query:
+        raise LeftOutError("its path has a placeholder in a query")
     http: Manifest = {}
     if place.service is not None:
         http["service"] = {"name": place.service[0], "port": place.service[1]}

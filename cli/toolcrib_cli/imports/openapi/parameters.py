@@ -166,8 +166,10 @@ def _sent(document: Document, place: ParameterPlace, name: str, one: dict[str, A
         plain_items = lists and items.get("type") not in ("object", "array")
         # servers that read name[key] take lists of single values as name[]
         return (f"{name}[]" if plain_items else name), schema
-    if style not in _SEPARATORS or (
-        (style == "form") is not (place is ParameterPlace.QUERY) and style in ("form", "simple")
+    if (
+        not isinstance(style, str)
+        or style not in _SEPARATORS
+        or ((style == "form") is not (place is ParameterPlace.QUERY) and style in ("form", "simple"))
     ):
         raise LeftOutError("it has a parameter of a style that no tool sends")
     if objects:

@@ -16,6 +16,9 @@ from toolcrib_cli.imports.openapi.security import Scheme
 _Base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
+_MOST_HOSTS = 20
+
+
 class _Dumper(_Base):  # type: ignore[misc]
     """Without anchors: each manifest is read by itself."""
 
@@ -36,11 +39,14 @@ def documents(result: Result, namespace: str) -> Iterator[str]:
 
 
 def _head(result: Result, namespace: str) -> Iterator[str]:
-    place = result.place
     count = len(result.manifests)
     yield f"{count} {'Tool' if count == 1 else 'Tools'} of server {result.name}. Review scopes and descriptions before you apply them."
-    if place.service is None:
-        yield f"egress.allow must list {escape(urlsplit(place.base).netloc)}."
+    urls = [manifest["spec"]["backend"]["http"].get("url") for manifest in result.manifests]
+    # an operation may have a server of its own
+    if hosts := dict.fromkeys(urlsplit(url).netloc for url in urls if url is not None):
+        named = ", ".join(escape(host) for host in list(hosts)[:_MOST_HOSTS])
+        more = f" and {len(hosts) - _MOST_HOSTS} more" if len(hosts) > _MOST_HOSTS else ""
+        yield f"egress.allow must list {named}{more}."
     if result.unusable:
         named = ", ".join(escape(truncate(name, 64)) for name in sorted(result.unusable)[:5])
         yield f"No tool can send the credential of the security scheme {named}: these calls go without it."

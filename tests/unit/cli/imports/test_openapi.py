@@ -24,6 +24,8 @@ from toolcrib_cli.imports.openapi.documents import UnusableDocumentError
 from toolcrib_cli.imports.openapi.importing import MAX_TOOLS, Result, Wanted, imported
 
 SECRET = "ghp-0123456789"
+COLLIDING = ("/2832", "/3686")
+"""Of `GET` and these sha256 begins with the same six digits."""
 OK = {"200": {"description": "OK"}}
 ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
 
@@ -275,6 +277,15 @@ def test_names_come_from_operation_ids_and_six_digits_where_two_meet() -> None:
     assert len({n.lower() for n in names}) == len(names)
 
 
+def test_names_stay_apart_where_even_the_six_digits_meet() -> None:
+    paths = {path: {"get": operation(operationId="same")} for path in COLLIDING}
+
+    names = [m["spec"]["name"] for m in whole(document(paths)).manifests]
+
+    assert len(set(names)) == 2
+    assert len({name[: len("same-") + 6] for name in names}) == 1
+
+
 def test_scopes_are_by_tag_or_by_the_first_segment_that_not_all_paths_share() -> None:
     paths = {
         "/v1/orders/{id}": {"get": operation(tags=["Order Items"]), "delete": operation()},
@@ -434,6 +445,21 @@ def test_a_service_takes_the_place_of_the_address(run: Run) -> None:
     }  # fmt: skip
 
 
+def test_every_host_that_the_tools_call_is_named(run: Run) -> None:
+    other = operation(operationId="other", servers=[{"url": "https://files.example.com"}])
+    ended = run(document({"/x": {"get": operation()}, "/y": {"get": other}}))
+
+    assert "# egress.allow must list api.example.com, files.example.com." in ended.out.splitlines()
+
+
+@pytest.mark.parametrize("url", [f"https://bot:{SECRET}@{{region}}.example.com/v1", f"/v1?token={SECRET}"])
+def test_a_credential_in_an_address_that_is_not_whole_is_not_repeated(run: Run, url: str) -> None:
+    ended = run(document({"/x": {"get": operation()}}, servers=[{"url": url}]))
+
+    assert "is not a whole address" in ended.err
+    assert SECRET not in ended.out + ended.err
+
+
 @pytest.mark.parametrize(
     "url", ["/v1", "https://{region}.example.com", "//a.example", "ftp://a.example", "http://[::1", 7, ""]
 )
@@ -553,6 +579,45 @@ JUNK = st.recursive(
         inner, max_size=4),
     max_leaves=20,
 )  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ["/../admin", "/a/./b", "/a/%2e%2E/b", "/a?x={y}"])
+def test_a_path_that_leads_elsewhere_or_has_a_placeholder_in_a_query_is_left_out(path: str) -> None:
+    assert len(whole(document({path: {"get": operation()}})).left_out) == 1
+
+
+def test_a_body_of_schemas_that_multiply_is_left_out_before_they_do() -> None:
+    schemas: dict[str, Any] = {
+        f"S{i}": {"allOf": [{"$ref": f"#/components/schemas/S{i + 1}"}] * 8} for i in range(14)
+    }
+    schemas["S14"] = {"type": "object", "properties": {"a": {"type": "string"}}}
+    given = body({"$ref": "#/components/schemas/S0"})
+
+    result = whole(document({"/x": {"post": operation(**given)}}, components={"schemas": schemas}))
+
+    assert [why for _, why in result.left_out] == ["its body is put together from more than 1,000 schemas"]
+
+
+@pytest.mark.parametrize("style", [[], {}])
+def test_a_style_that_is_no_text_concerns_its_parameter_alone(style: Any) -> None:
+    assert (
+        "q" not in one(parameters=[{"name": "q", "in": "query", "style": style}])["inputSchema"]["properties"]
+    )
+
+
+def test_lone_surrogates_leave_their_operation_out_and_the_others_in() -> None:
+    twins = {f"S{chr(code)}": {"type": "string"} for code in (0xD800, 0xD801)}
+    refers = {name: {"$ref": f"#/components/schemas/{name}"} for name in twins}
+    paths = {
+        "/a\ud800": {"get": operation()},
+        "/b": {"post": operation(**body({"type": "object", "properties": refers}))},
+        "/ok": {"get": operation(operationId="ok")},
+    }
+
+    result = whole(document(paths, components={"schemas": twins}))
+
+    assert [m["spec"]["name"] for m in result.manifests] == ["ok"]
+    assert {why for _, why in result.left_out} == {"it holds a lone surrogate, which is no character"}
 
 
 @settings(max_examples=300, deadline=None)
