@@ -37,6 +37,8 @@ _FIELDS = {
     ConditionReason.MATCHES_NOTHING: "spec",
 }
 """What a reason is about, where its message does not begin with a field."""
+_CREDENTIALS = frozenset({ConditionReason.CREDENTIAL_MISSING, ConditionReason.CREDENTIAL_NOT_ALLOWED})
+_SERVICES = frozenset({ConditionReason.SERVICE_MISSING, ConditionReason.SERVICE_UNSUPPORTED})
 _FIELD = re.compile(r"(spec(?:\.\w+|\[\d+\])+): ")
 
 
@@ -115,4 +117,13 @@ def _finding(item: Loaded, condition: Mapping[str, Any], prefix: str) -> Finding
     )
     if (named := _FIELD.match(message)) is not None:
         return Finding(named[1], f"{prefix}{reason}: {message[named.end() :]}", hint)
-    return Finding(_FIELDS.get(reason, ""), f"{prefix}{reason}: {message}", hint)
+    return Finding(_about(item, reason), f"{prefix}{reason}: {message}", hint)
+
+
+def _about(item: Loaded, reason: ConditionReason) -> str:
+    if item.kind != "ToolServer":
+        return _FIELDS.get(reason, "")
+    if reason in _CREDENTIALS:
+        mcp = item.body.get("spec", {}).get("mcp", {})
+        return "spec.mcp.auth.secretKeyRef" if "auth" in mcp else "spec.mcp.env"
+    return "spec.mcp.service" if reason in _SERVICES else _FIELDS.get(reason, "")

@@ -340,7 +340,7 @@ async def build(
         prober=prober,
         importer=Importer(
             servers,
-            Routes(policy, credentials, assertions, settings.assertion_issuer, tokens),
+            Routes(policy, credentials, assertions, settings.assertion_issuer, tokens, remedies),
             clock,
             metrics.servers,
             bounds=bounds,

@@ -111,6 +111,10 @@ class LocalRemedies:
             f" {FILE} of the data folder."
         )
 
+    def address(self, namespace: str, name: str) -> str:
+        """The same: callers and authors are one here."""
+        return self.service(namespace, name)
+
 
 def read(file: Path) -> Hosts:
     """What a hosts file says.

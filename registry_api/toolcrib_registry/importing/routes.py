@@ -10,6 +10,7 @@ from toolcrib.identity import Identity
 from toolcrib.resources.backends import ASSERTION_HEADER
 from toolcrib.wire.imports import ServerWanted
 from toolcrib_registry.calls.backends.authenticating import Authenticating
+from toolcrib_registry.calls.backends.remedies import CLUSTER, Remedies
 from toolcrib_registry.calls.backends.routes import Asserts, Authentication
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.oauth.tokens import Tokens
@@ -44,6 +45,7 @@ class Routes:
         assertions: signs requests to servers that take assertions; None: nothing is signed.
         issuer: `sub_iss` of those assertions.
         tokens: obtains access tokens; None: servers that take some cannot be looked at.
+        remedies: what to do about a place that the guard refuses.
     """
 
     policy: PolicySource
@@ -51,6 +53,7 @@ class Routes:
     assertions: Asserts | None = None
     issuer: str = ""
     tokens: Tokens | None = None
+    remedies: Remedies = CLUSTER
 
     @property
     def version(self) -> tuple[object, object]:

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from toolcrib.wire.imports import MOST_TOOLS, ServerOutcome
+from toolcrib_registry.calls.backends.remedies import CLUSTER, Remedies
 from toolcrib_registry.calls.backends.routes import Authentication
 from toolcrib_registry.calls.echoed_secrets import Secrets
 from toolcrib_registry.calls.errors import BackendAuthFailed, BackendUnavailable, CallError, CredentialPending
@@ -34,10 +35,12 @@ class Verdict:
 
 
 def of_failure(
-    failure: CallError | outbound.OutboundError | upstream.McpFailure, credential: Authentication
+    failure: CallError | outbound.OutboundError | upstream.McpFailure,
+    credential: Authentication,
+    remedies: Remedies = CLUSTER,
 ) -> Verdict:
     """What a failure says of the server; `credential` is what was sent."""
-    verdict = _of(failure, credential)
+    verdict = _of(failure, credential, remedies)
     return Verdict(verdict.outcome, verdict.detail[:_MOST_DETAIL], verdict.metadata_url, verdict.retry_after)
 
 
@@ -61,7 +64,9 @@ NO_ROOM = Verdict(ServerOutcome.TOO_LARGE, "The lists of all servers together ex
 
 
 def _of(
-    failure: CallError | outbound.OutboundError | upstream.McpFailure, credential: Authentication
+    failure: CallError | outbound.OutboundError | upstream.McpFailure,
+    credential: Authentication,
+    remedies: Remedies,
 ) -> Verdict:
     match failure:
         case CredentialPending():
@@ -76,7 +81,12 @@ def _of(
         case CallError():
             return Verdict(ServerOutcome.CREDENTIAL_REFUSED, _sentence(failure.detail))
         case outbound.NoAddress():
-            return Verdict(ServerOutcome.NO_ADDRESS, _sentence(failure.reason))
+            detail = f"{_sentence(failure.reason)} {remedies.address(failure.namespace, failure.name)}"
+            return Verdict(ServerOutcome.NO_ADDRESS, detail)
+        case outbound.HostNotAllowed():
+            # the name of a host keeps its case
+            detail = f"The host {failure.reason}. {remedies.host(failure.host, failure.port)}"
+            return Verdict(ServerOutcome.EGRESS_REFUSED, detail)
         case outbound.EgressRefused():
             return Verdict(ServerOutcome.EGRESS_REFUSED, _sentence(failure.reason))
         case outbound.TooLarge():

@@ -194,7 +194,8 @@ class Watch:
             if route is None:  # it may not be asked any more, so it is not listened to either
                 self._route = None
                 await self._listener.end()
-            found = verdicts.of_failure(failure, NONE if route is None else route.credential)
+            credential = NONE if route is None else route.credential
+            found = verdicts.of_failure(failure, credential, self._parts.routes.remedies)
         if noticed:
             self._allowance.spend(size)
         if isinstance(found, Verdict):

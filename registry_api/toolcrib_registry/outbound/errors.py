@@ -37,6 +37,10 @@ class HostNotAllowed(EgressRefused):
 class NoAddress(EgressRefused):
     """The Service has no published address: it does not exist, or the operator has not read it."""
 
+    def __init__(self, namespace: str, name: str, port: int) -> None:
+        self.namespace, self.name = namespace, name
+        super().__init__(f"the operator has published no address of Service {namespace}/{name}, port {port}")
+
 
 class Unreachable(OutboundError):
     """No connection could be made."""

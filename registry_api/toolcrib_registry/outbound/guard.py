@@ -303,7 +303,7 @@ def _service(
         return Target("http", host, port, path, EgressRule.MAPPED, names)
     _check_name(dns, policy)
     if cluster_ip is None:
-        raise NoAddress(f"the operator has published no address of Service {namespace}/{name}, port {port}")
+        raise NoAddress(namespace, name, port)
     check_address(cluster_ip, policy, reach=EgressRule.SERVICE, port=port)
     return Target("http", dns, port, path, EgressRule.SERVICE, names, address=cluster_ip)
 

@@ -16,6 +16,10 @@ class Remedies(Protocol):
         """How an address of a Service becomes known."""
         ...
 
+    def address(self, namespace: str, name: str) -> str:
+        """The same for those who see the ToolServer that names it."""
+        ...
+
 
 class InCluster:
     """Of a registry that the chart installed, or that was started by hand."""
@@ -31,6 +35,10 @@ class InCluster:
             "See the Tool's Ready condition; outside a cluster, start the registry with"
             " --backend namespace/service=host:port."
         )
+
+    def address(self, namespace: str, name: str) -> str:
+        """By the registry's settings: what a cluster lacks, the operator says itself."""
+        return f"Outside a cluster, start the registry with --backend {namespace}/{name}=host:port."
 
 
 CLUSTER = InCluster()

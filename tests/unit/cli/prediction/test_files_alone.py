@@ -13,7 +13,8 @@ from toolcrib_cli import main as cli
 from toolcrib_cli import manifests
 from toolcrib_cli.places import Places
 from toolcrib_cli.prediction.validation import alone
-from toolcrib_cli.remarks import Remark
+from toolcrib_cli.remarks import Remark, remarks
+from toolcrib_operator.kinds.kind import Told
 from toolcrib_operator.kinds.statuses import Status, condition, holds
 from toolcrib_operator.objects import Entry, Ref
 from toolcrib_operator.settings import LoopSettings
@@ -133,6 +134,32 @@ def test_each_remark_has_the_line_of_its_field(tmp_path: Path) -> None:
         "MatchesNothing": '"spec": {',
         "SubjectNotFound": "{",
     }
+
+
+NAMED = "secretKeyRef: {name: vault, key: token}"
+
+
+@pytest.mark.parametrize(
+    ("mcp", "reason", "field", "line"),
+    [
+        (f"url: https://a.example/mcp\n    auth: {{type: Bearer, {NAMED}}}", "CredentialMissing", "auth.secretKeyRef", 7),
+        (f"command: [files]\n    env:\n      - {{name: KEY, {NAMED}}}", "CredentialMissing", "env", 7),
+        ("path: /mcp\n    service: {name: files, port: 8080}", "ServiceMissing", "service", 7),
+    ],
+)  # fmt: skip
+def test_what_a_server_lacks_has_the_field_and_the_line_where_the_server_names_it(
+    tmp_path: Path, mcp: str, reason: str, field: str, line: int
+) -> None:
+    file = tmp_path / "server.yaml"
+    head = "apiVersion: toolcrib.dev/v1alpha1\nkind: ToolServer\nmetadata: {name: files, namespace: heist}"
+    file.write_text(f"{head}\nspec:\n  mcp:\n    {mcp}\n  defaults: {{scopes: ['files:use']}}\n")
+    item = manifests.read(file).objects[0]
+    not_ready = {"type": "Ready", "status": "False", "reason": reason, "message": "It is missing."}
+
+    [remark] = remarks(item, Told({"conditions": [not_ready]}))
+
+    assert remark.finding.field == f"spec.mcp.{field}"
+    assert remark.problem(Places()).line == line
 
 
 @pytest.mark.parametrize(

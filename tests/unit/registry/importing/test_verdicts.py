@@ -3,6 +3,7 @@
 import pytest
 
 from toolcrib.wire.imports import ServerOutcome
+from toolcrib_cli.local.hosts import LocalRemedies
 from toolcrib_registry.calls import errors as calls
 from toolcrib_registry.calls.backends.routes import NONE, Authentication
 from toolcrib_registry.importing import verdicts
@@ -13,7 +14,7 @@ from toolcrib_registry.upstream.client import Cut
 SECRET = Authentication({"authorization": "Bearer s3cr3t-token"}, ("s3cr3t-token",))
 
 CASES = [
-    (outbound.NoAddress("no address of Service a/b"), NONE, ServerOutcome.NO_ADDRESS),
+    (outbound.NoAddress("a", "b", 8080), NONE, ServerOutcome.NO_ADDRESS),
     (outbound.HostNotAllowed("files.example", 443), NONE, ServerOutcome.EGRESS_REFUSED),
     (outbound.Unreachable("refused"), NONE, ServerOutcome.UNREACHABLE),
     (outbound.Disconnected("died"), NONE, ServerOutcome.UNREACHABLE),
@@ -49,6 +50,27 @@ def test_each_failure_has_its_outcome_and_one_sentence_of_our_own(
     assert verdict.detail.endswith(".")
     assert not verdict.detail.endswith("..")
     assert "their words" not in verdict.detail
+
+
+@pytest.mark.parametrize(
+    ("failure", "cluster", "laptop"),
+    [
+        (
+            outbound.HostNotAllowed("files.example", 8443),
+            "add files.example to `egress.allow`",
+            "--allow-host files.example:8443",
+        ),
+        (outbound.NoAddress("a", "b", 8080), "--backend a/b=host:port", "`a/b: host:port` to `backends`"),
+    ],
+)
+def test_a_place_that_the_guard_refuses_is_told_as_it_is_and_with_what_to_do(
+    failure: outbound.OutboundError, cluster: str, laptop: str
+) -> None:
+    assert cluster in verdicts.of_failure(failure, NONE).detail
+    detail = verdicts.of_failure(failure, NONE, LocalRemedies()).detail
+
+    assert laptop in detail
+    assert "Files.example" not in detail
 
 
 def test_the_time_that_a_server_names_is_kept() -> None:
