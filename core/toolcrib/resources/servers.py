@@ -170,7 +170,7 @@ class Import(Model):
         default=None,
         strict=False,
         description="Manual: new and changed tools are quarantined until they are approved. Automatic: they are used as they "
-        "come. If absent: Manual for url, Automatic for service.",
+        "come. If absent: Manual for url and command, Automatic for service.",
     )
     shrink_grace: str | None = Field(
         default=None,

@@ -139,6 +139,12 @@ def test_a_tool_server_s_tools_are_there_and_what_joins_later_waits_for_approval
         wait_until(lambda: shown(local, "Tool") == {})
 
 
+def test_a_server_at_a_host_that_is_not_allowed_says_how_to_allow_it(tmp_path: Path) -> None:
+    with Stage(tmp_path, "https://far.example/mcp").run() as local:
+        wait_until(lambda: "EgressRefused: The host far.example (port 443)" in local.output)
+        assert "run `toolcrib up` with --allow-host far.example" in local.output
+
+
 def test_a_command_is_started_only_where_up_allows_it_and_is_a_server_like_others_then(
     tmp_path: Path, peer: Path
 ) -> None:
