@@ -99,7 +99,8 @@ def called(local: LocalMode, token: str, tool: str, **arguments: Any) -> Any:
 def test_a_tool_server_s_tools_are_there_and_what_joins_later_waits_for_approval(stage: Stage) -> None:
     with stage.run() as local:
         hacker = local.token("hacker")
-        local.until_names(hacker, FIRST)  # the start waits a second for a server; a busy machine may take longer
+        # the start waits a second for a server that answers; a busy machine may take longer
+        local.until_names(hacker, FIRST)
         wait_until(lambda: "approved on first use: " in local.output)
         assert "ToolServer heist/peer: 5 tools imported" in local.output
         assert "MatchesNothing" not in local.output
