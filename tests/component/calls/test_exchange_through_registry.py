@@ -3,7 +3,7 @@ once the grant is gone."""
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,13 @@ import pytest
 
 from mcp_upstream import running, stateless
 from registry_harness import ISSUER, RunningRegistry, binding, running_registry, tool
+from scripted_backend import ScriptedBackend
 from stub_server import Answer, Asked, answering
 from token_endpoint import auth, credentials
 from toolcrib.identity import Issuer, ScopesPolicy
 from toolcrib.resources.backends import AuthType
 from toolcrib.wire.publish import PublishedBackend, PublishedMcp
+from toolcrib_registry.identity.key_store import KeyStore
 
 EXCHANGED = "exchanged-for-the-caller"
 
@@ -29,7 +31,17 @@ def asked() -> list[Asked]:
 
 
 @pytest.fixture
-def registry(asked: list[Asked], tmp_path: Path) -> Iterator[RunningRegistry]:
+def on_new_keys(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
+    """What the registry has called when an issuer's keys change."""
+    told: list[Callable[[], None]] = []
+    monkeypatch.setattr(KeyStore, "on_change", lambda keys, each: told.append(each))
+    return told
+
+
+@pytest.fixture
+def registry(
+    asked: list[Asked], on_new_keys: list[Callable[[], None]], tmp_path: Path
+) -> Iterator[RunningRegistry]:
     def answer(request: Asked) -> Answer:
         asked.append(request)
         said = {"access_token": EXCHANGED, "token_type": "Bearer", "issued_token_type": "x", "expires_in": 60}
@@ -98,3 +110,36 @@ def test_a_revoked_grant_leaves_nothing_of_the_exchange(
     assert (status, problem["code"]) == (403, "not_permitted")
     assert len(asked) == 1
     assert len(registry.up.of("tools/call")) == 1  # type: ignore[attr-defined]
+
+
+def test_new_keys_of_an_issuer_end_what_was_exchanged_with_the_earlier_ones(
+    registry: RunningRegistry, asked: list[Asked], on_new_keys: list[Callable[[], None]]
+) -> None:
+    async def changed() -> None:
+        for told in on_new_keys:
+            told()
+
+    token = registry.token("team", "bot")
+    call(registry, token)
+    registry.on_loop(changed)
+
+    assert call(registry, token)[0] == 200
+    assert len(asked) == 2
+
+
+def test_a_callers_token_is_carried_to_no_tool_but_those_that_take_it() -> None:
+    to, backend = PublishedBackend(url="http://127.0.0.1:9/"), ScriptedBackend()
+    backend.answers()
+    takes = to.model_copy(update={"auth": auth("team").model_copy(update={"type": AuthType.TOKEN_EXCHANGE})})
+    own = to.model_copy(update={"auth": auth("team", token_url="http://127.0.0.1:9/token")})
+    tools = [tool("ask", backend=takes), tool("plain", backend=to), tool("own", backend=own)]
+    bot = binding("bot", ("ask:use", "plain:use", "own:use"))
+    with running_registry(tools, [bot], backend=backend) as found:
+        found.heartbeat()
+        token = found.token("team", "bot")
+        headers = {"Authorization": f"Bearer {token}"}
+        for name in ("ask", "plain", "own"):
+            body = {"tool": name, "arguments": {}}
+            assert found.http.post(f"{found.url}/v1/call", headers=headers, json=body).status_code == 200
+
+    assert [exchange.token for exchange in backend.given] == [token, "", ""]

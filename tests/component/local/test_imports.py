@@ -174,3 +174,6 @@ def test_a_command_is_started_only_where_up_allows_it_and_is_a_server_like_other
         stage.write(mcp={"command": [*command, "more"]})
         local.until_names(hacker, [])
         wait_until(lambda: "program" in condition(shown(local, "Tool")["add"], "Approved").get("message", ""))
+        assert Path(f"/proc/{local.child.pid}/task/{local.child.pid}/children").read_text()
+        stage.file.unlink()
+        wait_until(lambda: not Path(f"/proc/{local.child.pid}/task/{local.child.pid}/children").read_text())
