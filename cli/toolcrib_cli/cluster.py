@@ -59,7 +59,11 @@ def read_config_map(
         try:
             answer = asyncio.run(kube.request("GET", path))
         except Gone as error:
-            raise CliError(f"there is no ConfigMap {namespace}/{name}", code=Exit.USAGE) from error
+            raise CliError(
+                f"there is no ConfigMap {namespace}/{name}",
+                hint="check the name, and the cluster: --context NAME or --kubeconfig FILE",
+                code=Exit.USAGE,
+            ) from error
         except Refused as error:
             code = Exit.NOT_PERMITTED if error.status == 403 else Exit.UNREACHABLE
             raise CliError(
@@ -69,7 +73,8 @@ def read_config_map(
             raise CliError(str(error), code=Exit.UNREACHABLE) from error
     if not isinstance(answer, dict) or answer.get("kind") != "ConfigMap":
         raise CliError(
-            f"the ConfigMap {namespace}/{name} cannot be read: what answers is no API server",
+            f"the ConfigMap {namespace}/{name} cannot be read: the response is not one of a Kubernetes API server",
+            hint="is it the right cluster? Specify --kubeconfig FILE or --context NAME",
             code=Exit.UNREACHABLE,
         )
     return {str(k): str(v) for k, v in (answer.get("data") or {}).items()}

@@ -61,7 +61,11 @@ def found(places: Iterable[str]) -> list[str]:
             hint = "specify a file, a folder, or - for standard input"
             raise CliError(f"there is no decision log {place}", hint=hint, code=Exit.USAGE)
     if not files:
-        raise CliError(f"there is no decision log in {', '.join(places)}", code=Exit.USAGE)
+        raise CliError(
+            f"there is no decision log in {', '.join(places)}",
+            hint="specify the folder of the setting audit.file, a file, or - for standard input",
+            code=Exit.USAGE,
+        )
     return order((name, None if name == STDIN else _first(name)) for name in files)
 
 
@@ -138,7 +142,11 @@ def anchors(text: str, source: str) -> list[Anchor]:
         return audit_anchors.read(text)
     # what YAML makes of a text may also be a date that does not exist, or be nested too deep
     except (AnchorsError, yaml.YAMLError, ValueError, RecursionError) as error:
-        raise CliError(f"{source} holds no anchors of decision logs", code=Exit.USAGE) from error
+        raise CliError(
+            f"{source} holds no anchors of decision logs",
+            hint="specify the operator's ConfigMap, as in --anchors configmap/toolcrib-system/toolcrib-audit-anchors",
+            code=Exit.USAGE,
+        ) from error
 
 
 def moment(text: str, now: datetime | None = None) -> str:

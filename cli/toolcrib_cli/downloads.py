@@ -13,6 +13,7 @@ from toolcrib_cli.errors import CliError, Exit
 
 _SECONDS = 120.0
 _REDIRECTS = 5
+_FILE = "download the document yourself and give the file"
 
 
 def downloaded(url: str, most: int) -> bytes:
@@ -36,7 +37,7 @@ def downloaded(url: str, most: int) -> bytes:
             "the URL holds a user or a password; download the document and give the file", code=Exit.USAGE
         )
     if host is None:
-        raise CliError(f"{shown} is not an http or https URL", code=Exit.USAGE)
+        raise CliError(f"{shown} is not an http or https URL", hint=_FILE, code=Exit.USAGE)
     until = time.monotonic() + _SECONDS
     headers = {
         "User-Agent": f"toolcrib-cli/{__version__}",
@@ -51,14 +52,16 @@ def downloaded(url: str, most: int) -> bytes:
             client.stream("GET", url) as response,
         ):
             if response.status_code != 200:
-                raise CliError(f"{shown} answers {response.status_code}", code=Exit.UNREACHABLE)
+                raise CliError(f"{shown} answers {response.status_code}", hint=_FILE, code=Exit.UNREACHABLE)
             for part in response.iter_bytes(65_536):
                 found += part
                 if len(found) > most:
-                    raise CliError(f"{shown} is larger than {most >> 20} MiB", code=Exit.USAGE)
+                    raise CliError(f"{shown} is larger than {most >> 20} MiB", hint=_FILE, code=Exit.USAGE)
                 if time.monotonic() > until:
-                    raise CliError(f"{shown} takes longer than {_SECONDS:.0f} s", code=Exit.UNREACHABLE)
+                    raise CliError(
+                        f"{shown} takes longer than {_SECONDS:.0f} s", hint=_FILE, code=Exit.UNREACHABLE
+                    )
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         why = escape(truncate(str(error) or type(error).__name__, 200))
-        raise CliError(f"cannot fetch {shown}: {why}", code=Exit.UNREACHABLE) from error
+        raise CliError(f"cannot fetch {shown}: {why}", hint=_FILE, code=Exit.UNREACHABLE) from error
     return bytes(found)

@@ -59,7 +59,11 @@ class ClusterTools:
             page = self._asked(self._kube.request("GET", path, query=query), f"list {KINDS[kind].plural}")
             items = page.get("items") if isinstance(page, dict) else None
             if not isinstance(items, list):
-                raise CliError("the response is not one of a Kubernetes API server", code=Exit.UNREACHABLE)
+                raise CliError(
+                    "the response is not one of a Kubernetes API server",
+                    hint="is it the right cluster? Specify --kubeconfig FILE or --context NAME",
+                    code=Exit.UNREACHABLE,
+                )
             found += [{"apiVersion": API_VERSION, "kind": kind, **each} for each in items]
             if not (more := (page.get("metadata") or {}).get("continue")):
                 return found

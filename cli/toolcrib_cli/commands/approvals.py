@@ -258,7 +258,11 @@ def _source(
 def _space(tool: str, namespace: str | None) -> str | None:
     space, slash, _ = tool.partition("/")
     if slash and namespace not in (None, space):
-        raise CliError(f"{tool} is not in the namespace {namespace}", code=Exit.USAGE)
+        raise CliError(
+            f"{tool} is not in the namespace {namespace}",
+            hint=f"omit -n, or specify -n {space}",
+            code=Exit.USAGE,
+        )
     return space if slash else namespace
 
 

@@ -159,7 +159,11 @@ def _anchors(source: str, kubeconfig: str | None, context: str | None) -> list[A
     try:
         text = Path(source).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise CliError(f"cannot read the anchors {source}: {error}", code=Exit.USAGE) from error
+        raise CliError(
+            f"cannot read the anchors {source}: {error}",
+            hint="specify a file, or configmap/NAMESPACE/NAME",
+            code=Exit.USAGE,
+        ) from error
     return decision_logs.anchors(text, source)
 
 

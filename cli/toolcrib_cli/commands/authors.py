@@ -76,12 +76,19 @@ def try_tool(
     from toolcrib_cli.local.store import read_running
 
     if file == manifests.STDIN and json_ == "-":
-        raise CliError("standard input can be the manifest or the arguments, not both", code=Exit.USAGE)
+        raise CliError(
+            "standard input can be the manifest or the arguments, not both",
+            hint="put one of the two into a file, or give arguments as NAME=VALUE",
+            code=Exit.USAGE,
+        )
     folder = options.data_folder(data)
     state = read_running(folder)
     content = manifests.read(file, default_namespace=namespace)
     if content.problems:
-        raise CliError("\n".join(["the manifest is not valid", *(f"  {p}" for p in content.problems)]))
+        raise CliError(
+            "\n".join(["the manifest is not valid", *(f"  {p}" for p in content.problems)]),
+            hint="correct it, and check it with `toolcrib validate`",
+        )
     named = beside or [Path(p) for p in (state or {}).get("manifests", ()) if Path(p).exists()]
     own = None if file == manifests.STDIN else file.resolve()
     others = [

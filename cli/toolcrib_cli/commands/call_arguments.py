@@ -38,7 +38,11 @@ def read(pairs: Sequence[str], text: str | None, as_text: frozenset[str] = froze
                 code=Exit.USAGE,
             ) from error
         except RecursionError as error:
-            raise CliError("--json: nested too deeply", code=Exit.USAGE) from error
+            raise CliError(
+                "--json: nested too deeply",
+                hint="nest fewer lists and objects in each other",
+                code=Exit.USAGE,
+            ) from error
         if not isinstance(found, dict):
             raise CliError(
                 "--json: the arguments are not a JSON object",

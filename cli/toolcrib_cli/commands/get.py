@@ -124,7 +124,11 @@ def _place(name: str | None, namespace: str | None) -> tuple[str | None, str | N
         return namespace, name
     space, _, bare = name.partition("/")
     if namespace not in (None, space):
-        raise CliError(f"{name} is not in the namespace {namespace}", code=Exit.USAGE)
+        raise CliError(
+            f"{name} is not in the namespace {namespace}",
+            hint=f"omit -n, or specify -n {space}",
+            code=Exit.USAGE,
+        )
     return space, bare
 
 

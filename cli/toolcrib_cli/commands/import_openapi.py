@@ -24,6 +24,7 @@ MAX_BYTES = 32 << 20
 _MAX_CONTAINERS = 2_000_000
 """Objects and lists of a JSON document: each takes far more memory than its two brackets."""
 _LONG = 1 << 20
+_SPLIT = "split the document, and import each part"
 _HINT = "give an OpenAPI 3.0 or 3.1 document, JSON or YAML"
 
 
@@ -120,9 +121,13 @@ def _check(name: str | None, url: str | None, service: str | None) -> None:
             code=Exit.USAGE,
         )
     if url is not None and service is not None:
-        raise CliError("give either --url or --service", code=Exit.USAGE)
+        raise CliError("specify either --url or --service", code=Exit.USAGE)
     if url is not None and not _is_url(url):
-        raise CliError(f"--url {escape(url)} is not an http or https URL", code=Exit.USAGE)
+        raise CliError(
+            f"--url {escape(url)} is not an http or https URL",
+            hint="for example: --url https://api.example.com/v1",
+            code=Exit.USAGE,
+        )
 
 
 def _service(given: str | None) -> tuple[str, int] | None:
@@ -130,7 +135,11 @@ def _service(given: str | None) -> tuple[str, int] | None:
         return None
     name, _, port = given.partition(":")
     if re.fullmatch(DNS_LABEL, name) is None or not port.isdecimal() or not 1 <= int(port[:6]) <= 65_535:
-        raise CliError(f"--service {escape(given)} is not NAME:PORT", code=Exit.USAGE)
+        raise CliError(
+            f"--service {escape(given)} is not NAME:PORT",
+            hint="for example: --service orders:8080",
+            code=Exit.USAGE,
+        )
     return name, int(port)
 
 
@@ -157,7 +166,9 @@ def _read(source: str) -> Any:
         if not is_json:
             return yaml_documents.loose(text)
         if text.count("{") + text.count("[") > _MAX_CONTAINERS:
-            raise CliError(f"{shown} holds more than {_MAX_CONTAINERS:,} objects and lists", code=Exit.USAGE)
+            raise CliError(
+                f"{shown} holds more than {_MAX_CONTAINERS:,} objects and lists", hint=_SPLIT, code=Exit.USAGE
+            )
         return json.loads(text)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
@@ -174,7 +185,7 @@ def _read(source: str) -> Any:
         why = escape(truncate(str(error).splitlines()[0] if str(error) else "unreadable", 200))
         raise CliError(f"{shown} cannot be read: {why}", hint=_HINT, code=Exit.USAGE) from error
     except RecursionError as error:
-        raise CliError(f"{shown} is nested too deeply", code=Exit.USAGE) from error
+        raise CliError(f"{shown} is nested too deeply", hint=_HINT, code=Exit.USAGE) from error
 
 
 def _downloaded(source: str) -> bytes:
@@ -195,7 +206,7 @@ def _bytes(source: str) -> bytes:
             f"cannot read {escape(source)}: {error.strerror}", hint=_HINT, code=Exit.USAGE
         ) from error
     if len(raw) > MAX_BYTES:
-        raise CliError(f"{escape(source)} is larger than {MAX_BYTES >> 20} MiB", code=Exit.USAGE)
+        raise CliError(f"{escape(source)} is larger than {MAX_BYTES >> 20} MiB", hint=_SPLIT, code=Exit.USAGE)
     return raw
 
 

@@ -85,7 +85,9 @@ def _values(given: list[str]) -> dict[str, str]:
     for one in given:
         name, equals, value = one.partition("=")
         if not equals or not name:
-            raise CliError(f"--set {escape(one)} is not NAME=VALUE", code=Exit.USAGE)
+            raise CliError(
+                f"--set {escape(one)} is not NAME=VALUE", hint="for example: --set region=eu", code=Exit.USAGE
+            )
         found[name] = value
     return found
 
@@ -106,11 +108,17 @@ def _read(source: str) -> dict[str, Any]:
             code=Exit.USAGE,
         ) from error
     if len(raw) > json_files.MAX_BYTES:
-        raise CliError(f"{source} is larger than 1 MiB: not the configuration of a client", code=Exit.USAGE)
+        raise CliError(
+            f"{source} is larger than 1 MiB: not the configuration of a client",
+            hint=f"give a file with {_FORMS}",
+            code=Exit.USAGE,
+        )
     try:
         document = json_files.read(raw.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise CliError(f"{source} is not UTF-8 (byte {error.start})", code=Exit.USAGE) from error
+        raise CliError(
+            f"{source} is not UTF-8 (byte {error.start})", hint="save the file as UTF-8", code=Exit.USAGE
+        ) from error
     except ValueError as error:
         raise CliError(
             f"{source} is not JSON: {error}", hint=f"give a file with {_FORMS}", code=Exit.USAGE
@@ -133,7 +141,7 @@ def _client_servers(source: str, document: dict[str, Any]) -> dict[str, Any]:
 
 def _print(what: str, documents: list[str], left_out: int) -> None:
     if not documents:
-        raise CliError(f"the source names no {what}s")
+        raise CliError(f"the source names no {what}s", hint=f"give a URL, or a file with {_FORMS}")
     sys.stdout.write("---\n".join(documents))
     sys.stdout.flush()
     if left_out:

@@ -58,10 +58,16 @@ def validate(
     ]
     if not contents:
         raise CliError(
-            f"no manifest files (.yaml, .yml, .json) in {', '.join(map(str, files))}", code=Exit.USAGE
+            f"no manifest files (.yaml, .yml, .json) in {', '.join(map(str, files))}",
+            hint="specify the folder that has them, or - for standard input",
+            code=Exit.USAGE,
         )
     if not any(c.objects or c.problems or c.skipped for c in contents):
-        raise CliError(f"no objects in {', '.join(map(str, files))}", code=Exit.USAGE)
+        raise CliError(
+            f"no objects in {', '.join(map(str, files))}",
+            hint="specify a file with Tools or bindings; `toolcrib init` writes one to start from",
+            code=Exit.USAGE,
+        )
     told = _Told(contents)
     told.add(
         _remarks(contents, against_cluster, kubeconfig, context, trusted_namespace_label or (), hidden_text)

@@ -33,5 +33,7 @@ def written(folder: Path) -> Path:
                 (draft / file.name).chmod(0o600)
         draft.rename(folder)
     except OSError as error:
-        raise CliError(f"cannot write {folder}: {error.strerror or error}") from error
+        raise CliError(
+            f"cannot write {folder}: {error.strerror or error}", hint="choose another data folder with --data"
+        ) from error
     return folder

@@ -43,7 +43,11 @@ def write(folder: Path, namespace: str | None) -> tuple[str, list[Path]]:
             with file.open("x", encoding="utf-8") as out:
                 out.write(text)
     except OSError as error:
-        raise CliError(f"cannot write {folder}: {error.strerror}", code=Exit.USAGE) from error
+        raise CliError(
+            f"cannot write {folder}: {error.strerror}",
+            hint="choose a folder that you may write to",
+            code=Exit.USAGE,
+        ) from error
     return given, list(contents)
 
 

@@ -58,7 +58,9 @@ class Store:
             mode = stat.S_IMODE(folder.stat().st_mode)
         except OSError as error:
             raise CliError(
-                f"cannot use the data folder {folder}: {error.strerror}", code=Exit.USAGE
+                f"cannot use the data folder {folder}: {error.strerror}",
+                hint="choose another with --data",
+                code=Exit.USAGE,
             ) from error
         if mode & 0o077:
             raise CliError(
@@ -72,7 +74,11 @@ class Store:
         try:
             lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            raise CliError(f"cannot write to the data folder: {error.strerror}", code=Exit.USAGE) from error
+            raise CliError(
+                f"cannot write to the data folder {self.folder}: {error.strerror}",
+                hint="choose another with --data",
+                code=Exit.USAGE,
+            ) from error
         for attempt in range(_ATTEMPTS):
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

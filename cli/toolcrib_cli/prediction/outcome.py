@@ -93,10 +93,18 @@ def read_files(
     if problems:
         shown = "\n".join(f"  {p}" for p in problems[:_SHOWN])
         more = f"\n  and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-        raise CliError(f"{len(problems)} problem(s) in the manifests:\n{shown}{more}", code=Exit.USAGE)
+        raise CliError(
+            f"{len(problems)} problem(s) in the manifests:\n{shown}{more}",
+            hint="correct them; `toolcrib validate` checks the manifests alone",
+            code=Exit.USAGE,
+        )
     if not empty and not any(c.objects for c in contents):
         named = ", ".join(map(str, paths))
-        raise CliError(f"no objects of Toolcrib in {named}", code=Exit.USAGE)
+        raise CliError(
+            f"no objects of Toolcrib in {named}",
+            hint="specify a folder or file with Tools or bindings",
+            code=Exit.USAGE,
+        )
     return contents
 
 
@@ -245,7 +253,11 @@ def _deletion(world: World, text: str) -> Ref:
             code=Exit.USAGE,
         )
     if world.get(ref) is None:
-        raise CliError(f"--delete: there is no {ref}", code=Exit.USAGE)
+        raise CliError(
+            f"--delete: there is no {ref}",
+            hint="check kind, namespace and name against --manifests or the cluster",
+            code=Exit.USAGE,
+        )
     return ref
 
 

@@ -44,16 +44,20 @@ _SAID: dict[ProbeOutcome, tuple[ConditionReason, str]] = {
     ),
     ProbeOutcome.NAME_NOT_FOUND: (
         ConditionReason.NAME_NOT_FOUND,
-        "The host name of {place} cannot be resolved.",
+        "The host name of {place} cannot be resolved. Check it in the Tool's backend, and the cluster's DNS.",
     ),
     ProbeOutcome.TLS_FAILED: (
         ConditionReason.TLS_FAILED,
-        "The TLS handshake with {place} failed, or its certificate is not trusted.",
+        "The TLS handshake with {place} failed, or its certificate is not trusted. Check the port and the certificate.",
     ),
-    ProbeOutcome.UNREACHABLE: (ConditionReason.UNREACHABLE, "The registry cannot connect to {place}."),
+    ProbeOutcome.UNREACHABLE: (
+        ConditionReason.UNREACHABLE,
+        "The registry cannot connect to {place}. Check the address and the network's routes.",
+    ),
     ProbeOutcome.EGRESS_REFUSED: (
         ConditionReason.EGRESS_REFUSED,
-        "The registry's egress rules refuse {place}. Calls answer egress_refused.",
+        "The registry's egress rules refuse {place}. Calls answer egress_refused. "
+        "Add the host to egress.allow; in the local mode, to hosts.yaml.",
     ),
     ProbeOutcome.NO_ADDRESS: (
         ConditionReason.NO_ADDRESS,
