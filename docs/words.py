@@ -2,7 +2,8 @@
 
 `python docs/words.py` prints `file:line: "found" → use` for each finding and ends with 1 if there is one. Code in
 pages (fences, spans, link targets), docstrings, and strings without a space are not looked at: names do not change.
-It also finds guides whose sentences are too long on average, and guides and concepts that together have too many words.
+It also finds public modules, classes and functions whose docstring does not begin with a phrase for a table: one line of
+its own that ends with a full stop. And guides whose sentences are too long on average, and guides and concepts that together have too many words.
 `python docs/words.py --sentences` prints every page's figures.
 """
 
@@ -47,6 +48,9 @@ CHART = (
     "rules/*.yaml",
 )
 """In helm/toolcrib: comments, descriptions, notes and messages, and what stands around them."""
+PACKAGES = ("core", "operator", "registry_api", "cli", "agent_runner")
+PHRASE = 125
+"""Characters that a docstring's first line has, at most."""
 MEASURED = "docs/guides/*.md"
 LONGEST = 17.0
 """Words that a sentence of a guide has on average, at most."""
@@ -82,6 +86,28 @@ def texts_of_a_module(source: str) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
             yield node.lineno, node.value if " " in node.value else ""
+
+
+def first_lines(source: str) -> Iterator[tuple[int, str]]:
+    """Line numbers and first lines of the docstrings of a module and of its public classes, methods and functions."""
+    waiting: list[ast.AST] = [ast.parse(source)]
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        if text := ast.get_docstring(node):
+            yield getattr(node, "lineno", 1), text.splitlines()[0]
+        if isinstance(node, (ast.Module, ast.ClassDef)):
+            waiting += [n for n in node.body if not getattr(n, "name", "").startswith("_")]
+
+
+def unfit(line: str) -> str | None:
+    """Why a docstring's first line is no phrase for a table; None if it is one."""
+    if len(line) > PHRASE:
+        return f"at most {PHRASE} characters"
+    if not line.endswith((".", "?")):
+        return "one line of its own that ends with a full stop"
+    return "begin with the thing, or with what it does" if line.startswith("This ") else None
 
 
 def texts_of_a_changelog(text: str) -> Iterator[tuple[int, str]]:
@@ -140,6 +166,10 @@ def findings() -> Iterator[str]:
             for pattern, use in known:
                 for found in pattern.finditer(line):
                     yield f'{file.relative_to(ROOT)}:{number}: "{found.group()}" → {use}'
+    for file in (f for folder in PACKAGES for f in sorted((ROOT / folder).rglob("*.py"))):
+        for number, line in first_lines(file.read_text(encoding="utf-8")):
+            if use := unfit(line):
+                yield f'{file.relative_to(ROOT)}:{number}: "{line}" → {use}'
     for page, words in averages().items():
         if words > LONGEST:
             yield f"{page}: {words:.1f} words a sentence on average → at most {LONGEST:g}: one thought a sentence"

@@ -50,6 +50,18 @@ def test_sentences_are_counted_in_paragraphs_and_lists_without_code_tables_and_h
     assert WORDS["sentences"](page) == [3, 3, 1, 1, 2]
 
 
+def test_first_lines_of_docstrings_are_those_of_public_things() -> None:
+    module = '"""A module.\n\nMore."""\nclass A:\n    """An A, which\n    is long."""\n    def _f(self):\n        """f"""\n'
+
+    assert sorted(WORDS["first_lines"](module)) == [(1, "A module."), (4, "An A, which")]
+
+
+@pytest.mark.parametrize("line", ["An A, which", "This is an A.", "A" * 125 + "."])
+def test_a_first_line_that_is_no_phrase_for_a_table_is_found(line: str) -> None:
+    assert WORDS["unfit"](line) is not None
+    assert WORDS["unfit"]("The tools that a caller sees, by id.") is None
+
+
 def test_a_guide_with_long_sentences_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(WORDS["averages"]().values()) <= WORDS["LONGEST"]
     monkeypatch.setitem(WORDS["findings"].__globals__, "LONGEST", 9.0)

@@ -65,8 +65,10 @@ class Discovered:
 
 @dataclass(frozen=True, slots=True)
 class Rediscovery:
-    """What a discovery changed, by tool name, sorted. A tool whose definition changed is still `unchanged` by
-    name and listed in `changed` too."""
+    """What a discovery changed, by tool name, sorted.
+
+    A tool whose definition changed is still `unchanged` by name and listed in `changed` too.
+    """
 
     gained: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()

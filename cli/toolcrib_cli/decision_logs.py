@@ -37,8 +37,10 @@ Record = dict[str, Any]
 
 
 def found(places: Iterable[str]) -> list[str]:
-    """The files that are meant, in the order of their content. A file stands for the rotated ones beside it, too; a
-    folder for every `.jsonl` and `.log` file below it; `-` for standard input.
+    """The files that are meant, in the order of their content.
+
+    A file stands for the rotated ones beside it, too; a folder for every `.jsonl` and `.log` file below it; `-` for standard
+    input.
 
     Raises:
         CliError: there is nothing of that name, or nothing in it, or it is a pipe or a device, which may never end.
@@ -375,7 +377,9 @@ class Used:
 
 
 def summary(found_records: Iterable[Record], tool: str | None = None) -> dict[tuple[str, str, str], Used]:
-    """Who used what: by agent, action and tool. The log's own records, those that explain others, and those before a strict call do not count.
+    """Who used what: by agent, action and tool.
+
+    The log's own records, those that explain others, and those before a strict call do not count.
 
     `tool` is a glob: of records about several tools, those that it does not mean are left out.
     """

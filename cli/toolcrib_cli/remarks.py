@@ -44,8 +44,11 @@ _FIELD = re.compile(r"(spec(?:\.\w+|\[\d+\])+): ")
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What is said of one object. Where it is not `used` it has no effect, and this is why; where it is not `ready` it is
-    used, and this keeps it from its effect; else this looks like a mistake."""
+    """What is said of one object.
+
+    Where it is not `used` it has no effect, and this is why; where it is not `ready` it is used, and this keeps it from its
+    effect; else this looks like a mistake.
+    """
 
     item: Loaded
     reason: str

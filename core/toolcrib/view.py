@@ -260,8 +260,10 @@ def _granted(identity: Identity, policy: Policy) -> Iterable[tuple[frozenset[str
 
 
 def named_namespaces(identity: Identity, policy: Policy, now: float) -> frozenset[str]:
-    """The namespaces that bindings of a valid identity name: an AgentScopeBinding its own, a cluster binding those of
-    its list. Only bindings that grant scopes over tools to this token now; a selector names nothing.
+    """The namespaces that bindings of a valid identity name.
+
+    An AgentScopeBinding names its own, a cluster binding those of its list. Only bindings that grant scopes over tools to
+    this token now; a selector names nothing.
 
     Tools of these namespaces come first where names are shared; nothing is allowed by it.
     """

@@ -1,4 +1,6 @@
-"""The operator's metrics, read from its state at each scrape. Names and labels are an API: `tests/contract/metrics.txt` lists them.
+"""The operator's metrics, read from its state at each scrape.
+
+Names and labels are an API: `tests/contract/metrics.txt` lists them.
 
 What a process says of itself (`toolcrib.process`, prometheus_client's ProcessCollector) comes beside them.
 """

@@ -1,5 +1,7 @@
-"""Puts a registry together from its settings. Every part can be given instead: that is how the local mode and the
-tests compose it with parts of their own."""
+"""Puts a registry together from its settings.
+
+Every part can be given instead: that is how the local mode and the tests compose it with parts of their own.
+"""
 
 from __future__ import annotations
 
@@ -124,8 +126,9 @@ class Registry:
         )
 
     async def start(self, on_broken: Callable[[], None] = lambda: None) -> None:
-        """Fetch keys and keep them fresh, prepare searches, cut calls that are revoked; an issuer that is away does
-        not stop the start.
+        """Fetch keys and keep them fresh, prepare searches, cut calls that are revoked.
+
+        An issuer that is away does not stop the start.
 
         Args:
             on_broken: called when calls cannot be cut any more. The registry is not ready from then on; anyone who runs

@@ -78,7 +78,10 @@ class ChangeStream:
 
 
 class Subscription:
-    """One `subscriptions/listen`. Where its stream breaks it is asked for again, and the client told that the list may have changed."""
+    """One `subscriptions/listen`.
+
+    Where its stream breaks it is asked for again, and the client told that the list may have changed.
+    """
 
     def __init__(self, upstream: Upstream, write: Write, message: Message) -> None:
         self._upstream = upstream

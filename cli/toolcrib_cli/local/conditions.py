@@ -21,8 +21,10 @@ _SETTLED = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What is said of one object now. `news` are the remarks that were not told before; `waits` why it has no effect,
-    though nothing is wrong."""
+    """What is said of one object now.
+
+    `news` are the remarks that were not told before; `waits` why it has no effect, though nothing is wrong.
+    """
 
     item: Loaded
     remarks: tuple[Remark, ...] = ()

@@ -65,8 +65,10 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What is in effect, and what would be, as `assessor` judges it. `changed` are the UIDs of bindings that are not
-    applied so."""
+    """What is in effect, and what would be, as `assessor` judges it.
+
+    `changed` are the UIDs of bindings that are not applied so.
+    """
 
     before: Snapshot
     after: Snapshot

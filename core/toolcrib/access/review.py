@@ -166,8 +166,9 @@ class AccessReview:
         )
 
     def find(self, text: str, who: Who | None = None) -> PublishedTool:
-        """The tool that `text` means: an id, else what `who` calls by it, else a name that only one tool has (of several,
-        that of the subject's own namespace).
+        """The tool that `text` means.
+
+        An id, else what `who` calls by it, else a name that only one tool has (of several, that of the subject's own namespace).
 
         Raises:
             UnknownTool: there is none.

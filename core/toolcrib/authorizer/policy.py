@@ -72,8 +72,9 @@ _REMEMBERED = 256
 
 @dataclass(frozen=True)
 class Policy:
-    """All bindings, compiled and indexed by subject, and by subject and the namespace in which they stand. Immutable: a
-    change makes a new one.
+    """All bindings, compiled and indexed by subject, and by subject and the namespace in which they stand.
+
+    Immutable: a change makes a new one.
 
     A namespaced binding says nothing of another namespace's tools, so a decision does not look at it: bindings that
     others write in their namespaces cost them nothing but there.

@@ -35,8 +35,10 @@ By RBAC and not by the operator's name, as for `release`. A right over all verbs
 
 
 def gate() -> dict[str, Any]:
-    """Each scope of a Tool, at every change of its spec but one of the approved digest. Not of a ToolServer's tool that is
-    imported."""
+    """Each scope of a Tool, at every change of its spec but one of the approved digest.
+
+    Not of a ToolServer's tool that is imported.
+    """
     variables = [*WHERE, {"name": "scopes", "expression": "object.spec.scopes"}, _IMPORTED]
     checks = scope_checks("gate", "put", " on a Tool", unless="variables.imported || ")
     changes = {

@@ -1,5 +1,6 @@
-"""Arguments that a tool's input schema marks with `x-mcp-header`: they are repeated in header fields, so that a proxy can
-route by them. (MCP 2026-07-28, Streamable HTTP, Custom Headers.)
+"""Arguments that a tool's input schema marks with `x-mcp-header`.
+
+They are repeated in header fields, so that a proxy can route by them. (MCP 2026-07-28, Streamable HTTP, Custom Headers.)
 """
 
 from __future__ import annotations

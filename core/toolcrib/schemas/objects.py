@@ -1,4 +1,4 @@
-"""A tool's schema in the form that clients of MCP demand: its root says that it is one of objects, and no property is a boolean.
+"""A tool's schema in the form that MCP clients demand: the root is an object, and no property is a boolean.
 
 Both mean the same as before. Clients refuse a whole list of tools because of one schema of another form: the root's type is
 required by the protocol (MCP 2025-11-25, Tool), and the TypeScript SDK 1 takes objects for properties alone.

@@ -1,5 +1,6 @@
-"""What agents and the registry say to each other over HTTP under `/v1`. `search` holds the shapes of
-`/v1/search`, `simple` those of the simple discovery protocol.
+"""What agents and the registry say to each other over HTTP under `/v1`.
+
+`search` holds the shapes of `/v1/search`, `simple` those of the simple discovery protocol.
 
 Answers never carry a backend, an address of one, or a credential. `revision` names the content of the caller's own
 view: it does not change with what the caller cannot see. (DESIGN §5.)
@@ -240,8 +241,11 @@ class CallRequest(Request):
 
 
 class CallAnswer(Answer):
-    """The answer of `/v1/call`: what the backend said, parsed where it is JSON. Of a tool of an MCP server `result` is its structured
-    content, else its one text or bytes (base64), else its content blocks."""
+    """The answer of `/v1/call`: what the backend said, parsed where it is JSON.
+
+    Of a tool of an MCP server `result` is its structured content, else its one text or bytes (base64), else its content
+    blocks.
+    """
 
     model_config = example(
         tool_id="heist/calculator", content_type="application/json", result={"result": 42}, elapsed=0.004

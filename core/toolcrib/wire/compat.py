@@ -27,8 +27,11 @@ class CompatRequest(BaseModel):
 
 
 class FinderRequest(CompatRequest):
-    """The arguments of `intelligent_tool_finder`: `natural_language_query`, `top_k_services` and `top_n_tools` of the first
-    generation, `query` and `top_n` of the second, `tags` of both."""
+    """The arguments of `intelligent_tool_finder`.
+
+    `natural_language_query`, `top_k_services` and `top_n_tools` of the first generation, `query` and `top_n` of the second,
+    `tags` of both.
+    """
 
     model_config = example(natural_language_query="work out a percentage", top_k_services=3, top_n_tools=2)
 

@@ -1,4 +1,7 @@
-"""What `POST /v1/search` takes and answers. (DESIGN §5, §6; docs/guides/agents.md says how to use it.)"""
+"""What `POST /v1/search` takes and answers.
+
+DESIGN §5, §6; docs/guides/agents.md says how to use it.
+"""
 
 from __future__ import annotations
 

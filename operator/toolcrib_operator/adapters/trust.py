@@ -33,8 +33,10 @@ class Trust:
         self._trouble = Trouble(log)
 
     def context(self) -> ssl.SSLContext | None:
-        """For the next connection; None: the system's authorities. A file that cannot be used leaves what was,
-        and is tried again each time: what it lacked may be no change that can be seen, such as the right to read it.
+        """The TLS context for the next connection; None: the system's authorities.
+
+        A file that cannot be used leaves what was, and is tried again each time: what it lacked may be no change that can be
+        seen, such as the right to read it.
 
         Raises:
             ReplicaUnavailable: the CA file could never be read; the message names it.

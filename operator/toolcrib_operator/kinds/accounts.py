@@ -48,8 +48,10 @@ class Accounts:
         self._due.update(ref.key for ref in refs)
 
     def batch(self) -> tuple[list[PublishedAccount], list[str], set[Ref]]:
-        """What to publish since the last batch: accounts that are new or others now, the keys of those that go, and the
-        bindings that name one of them."""
+        """What to publish since the last batch.
+
+        Accounts that are new or others now, the keys of those that go, and the bindings that name one of them.
+        """
         new, gone = [], []
         for key in sorted(self._due):
             account = self._account(key) if self._is_named(key) else None

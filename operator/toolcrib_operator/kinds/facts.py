@@ -48,8 +48,11 @@ class Links:
 
 
 class Slices:
-    """Which EndpointSlices bear the name of a Service. Apart from `Links`: there is one for each Service of the cluster,
-    and few of those are a Tool's, so each takes as little as it can."""
+    """Which EndpointSlices bear the name of a Service.
+
+    Apart from `Links`: there is one for each Service of the cluster, and few of those are a Tool's, so each takes as little
+    as it can.
+    """
 
     def __init__(self) -> None:
         self._of: dict[str, tuple[Ref, ...]] = {}

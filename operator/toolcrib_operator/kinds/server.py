@@ -134,8 +134,10 @@ class ServerKind(Governed):
         record.credentials = ()
 
     def status(self, entry: Entry, record: Record, situation: Situation, now: float) -> Desired:
-        """Ready, Accepted, Verified, Imported, Drifted. While no replica says anything new, Verified and Imported stay as
-        they are."""
+        """Ready, Accepted, Verified, Imported, Drifted.
+
+        While no replica says anything new, Verified and Imported stay as they are.
+        """
         verdict, server = record.verdict, entry.resource
         assert isinstance(verdict, ServerVerdict)
         if verdict.refusal is not None:

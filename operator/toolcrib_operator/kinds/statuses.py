@@ -57,8 +57,9 @@ def kept(status: Status, kind: str) -> tuple[bool, Cause] | None:
 
 
 def announced(old: Status, new: Status, *, questions: bool = True) -> list[dict[str, Any]]:
-    """Transitions that people are told of by an event: of Ready, and of Questionable, Drifted and DenyWeakened when they
-    begin, change or end.
+    """Transitions that people are told of by an event.
+
+    Of Ready, and of Questionable, Drifted and DenyWeakened when they begin, change or end.
 
     Ready repeats why an object is not accepted: another such reason is a transition too. Not of Questionable without
     `questions`: the weak descriptions of an imported catalog are no thousand events.

@@ -1,5 +1,7 @@
-"""Events for `kubectl describe`: one a transition of Ready, of why it is not accepted, or of Questionable; written after the
-status, bounded, never in the way."""
+"""Events for `kubectl describe`, written after the status, bounded, never in the way.
+
+One a transition of Ready, of why it is not accepted, or of Questionable.
+"""
 
 from __future__ import annotations
 

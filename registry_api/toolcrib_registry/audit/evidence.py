@@ -1,5 +1,6 @@
-"""What a file needs so that its records can be decided again from it alone: the policy at its start and each change of
-it, and who the callers are. Used from the writer's thread only.
+"""What a file needs so that its records can be decided again from it alone.
+
+The policy at its start and each change of it, and who the callers are. Used from the writer's thread only.
 """
 
 from __future__ import annotations

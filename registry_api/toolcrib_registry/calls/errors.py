@@ -69,7 +69,7 @@ class NoBackend(CallError):
 
 
 class CredentialPending(CallError):
-    """This replica lacks the credential that the backend needs."""
+    """The replica lacks the credential that the backend needs."""
 
     code = "credential_pending"
 

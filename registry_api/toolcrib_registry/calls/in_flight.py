@@ -1,5 +1,6 @@
-"""Calls whose answer is not there yet: each is decided again whenever what it rests on changes, and cut if the answer
-is *no* now.
+"""Calls whose answer is not there yet.
+
+Each is decided again whenever what it rests on changes, and cut if the answer is *no* now.
 
 One task looks at all of them, once a revision and at the moments that bindings name; calls of one identity to one
 tool are decided together, and not at all where neither the bindings nor the tool have changed. A token's own expiry
@@ -133,9 +134,11 @@ class InFlight:
         decision: Decision,
         charged: frozenset[str] = frozenset(),
     ) -> Hold:
-        """A context for what a call waits for: leaving it raises `Revoked`, at once, where the call is not granted
-        any more. `decision` is the one that let it in; `charged` are the UIDs of the bindings that it was charged to,
-        if that is over."""
+        """A context for what a call waits for.
+
+        Leaving it raises `Revoked`, at once, where the call is not granted any more. `decision` is the one that let it in;
+        `charged` are the UIDs of the bindings that it was charged to, if that is over.
+        """
         return Hold(self, identity, tool.tool_id, decision, charged)
 
     def __len__(self) -> int:

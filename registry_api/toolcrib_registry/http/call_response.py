@@ -1,4 +1,6 @@
-"""Answers that pass FastAPI by. A tool's, on its way to the caller: a large one goes in slices, for as long as the call is granted.
+"""Answers that pass FastAPI by.
+
+A tool's, on its way to the caller: a large one goes in slices, for as long as the call is granted.
 
 A small one is handed to the server whole, in the moment in which the call was looked at last. A reader may take its
 time with a large one: what has not been handed over when the grant ends is not, and the connection is closed.

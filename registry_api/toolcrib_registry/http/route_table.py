@@ -50,8 +50,11 @@ class Body(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One route. `action` is what the decision log says of a request that is refused here; what is let in is recorded by
-    its service, with the same word. `limit` is the bytes of its body, or the setting that says so."""
+    """One route.
+
+    `action` is what the decision log says of a request that is refused here; what is let in is recorded by its service,
+    with the same word. `limit` is the bytes of its body, or the setting that says so.
+    """
 
     method: str
     path: str

@@ -34,8 +34,10 @@ lies there cannot be held back where a grant ends, and a reader that is slow is 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """An app and where it listens; port 0 takes a free one. With a certificate it speaks TLS. `bound` is a socket that
-    `bind` made before; `door` says which connections are kept."""
+    """An app and where it listens; port 0 takes a free one.
+
+    With a certificate it speaks TLS. `bound` is a socket that `bind` made before; `door` says which connections are kept.
+    """
 
     app: ASGIApp
     host: str

@@ -79,8 +79,10 @@ class KeyStore:
 
     @property
     def keys(self) -> KeySet:
-        """issuer → key id → public key; a new mapping after every change. An issuer without keys has shown an empty
-        set; one that has never been reached is not in it."""
+        """Public keys by issuer and key id; a new mapping after every change.
+
+        An issuer without keys has shown an empty set; one that has never been reached is not in it.
+        """
         return self._keys
 
     @property

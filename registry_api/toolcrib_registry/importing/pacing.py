@@ -18,8 +18,11 @@ _SETTLED = (ServerOutcome.TRANSPORT_UNSUPPORTED, ServerOutcome.TOO_LARGE)
 
 
 def after_list(every: float, ttl_ms: int | None) -> float:
-    """Seconds to the next look. A list that is said to last shorter than `every` is read again sooner; none lasts longer,
-    since a server could hide its changes otherwise."""
+    """Seconds to the next look.
+
+    A list that is said to last shorter than `every` is read again sooner; none lasts longer, since a server could hide
+    its changes otherwise.
+    """
     if not ttl_ms:  # 0: it should not be kept at all
         return every
     return min(every, max(ttl_ms / 1000, SOONEST))

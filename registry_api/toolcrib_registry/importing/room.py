@@ -27,5 +27,5 @@ class Room:
         return True
 
     def give_back(self, held: HeldList | None) -> None:
-        """This is not kept any more."""
+        """Give back the room of a list that is no longer kept."""
         self.used -= 0 if held is None else len(held.packed)

@@ -1,4 +1,6 @@
-"""The store of counters: its port, and what it says about one account: charged, or no room and for how long, or that it cannot tell.
+"""The store of counters: its port, and what it says about one account.
+
+It says: charged, or no room and for how long, or that it cannot tell.
 
 An account is one binding together with one caller, by issuer and subject: neither the token nor the address matters,
 and a binding that was deleted and recreated is another account.
@@ -69,7 +71,7 @@ class CountersUnavailable(Exception):
 
 
 class CountersBusy(CountersUnavailable):
-    """This call's turn, or its answer, does not come in time, but others are answered: nothing goes uncounted."""
+    """The call's turn, or its answer, does not come in time, but others are answered: nothing goes uncounted."""
 
 
 def account_of(binding: PublishedBinding, identity: Identity) -> str:

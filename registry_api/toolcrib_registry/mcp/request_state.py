@@ -1,5 +1,7 @@
-"""The state that a tool wants back with the answer to its question, sealed: it means something only to the same caller, for
-the same call, for ten minutes. (MCP 2026-07-28, Multi Round-Trip Requests: servers must verify it.)
+"""The state that a tool wants back with the answer to its question, sealed.
+
+It means something only to the same caller, for the same call, for ten minutes. (MCP 2026-07-28, Multi Round-Trip
+Requests: servers must verify it.)
 """
 
 from __future__ import annotations

@@ -106,8 +106,9 @@ class Outbound(Sender, Protocol):
     """Reads answers as they come, too; to be closed at the end."""
 
     def open(self, request: OutboundRequest) -> AbstractAsyncContextManager[OutboundStream]:
-        """The answer to `request`, to be read within the context; what is not read when it ends is not read any more, and its
-        connection is closed.
+        """The answer to `request`, to be read within the context.
+
+        What is not read when it ends is not read any more, and its connection is closed.
 
         Raises:
             OutboundError: see `outbound.errors`; the deadline ends what is awaited inside.

@@ -45,8 +45,11 @@ def entry(tool: PublishedTool, name: str, settings: RegistrySettings) -> dict[st
 
 
 def endpoint(tool: PublishedTool, name: str) -> str:
-    """The call route of `tool`: by id where the listed name would not survive in a path, and where the name for models
-    is made of the id, which clients of this protocol learn here."""
+    """The call route of `tool`.
+
+    By id where the listed name would not survive in a path, and where the name for models is made of the id, which clients
+    of this protocol learn here.
+    """
     by_name = is_plain(name) and name not in RESERVED_TOOL_NAMES
     return "/tools/" + quote(name if by_name else tool.tool_id, safe="/")
 
@@ -110,8 +113,10 @@ def _text(value: Any) -> str:
 
 
 def listed_names(tools: Collection[PublishedTool], view: View) -> list[str]:
-    """The name of each of `tools`, sorted: as `GET /` lists it where it is in the view, else its own where none of the
-    others shares it, else its id."""
+    """The name of each of `tools`, sorted.
+
+    As `GET /` lists it where it is in the view, else its own where none of the others shares it, else its id.
+    """
     sharing = Counter(tool.name for tool in tools)
     return sorted(
         view.listed_name(tool.tool_id)

@@ -80,8 +80,10 @@ def dense_text(entry: IndexEntry) -> str:
 
 
 def dense_texts(entry: IndexEntry) -> list[str]:
-    """The texts whose vectors make up the tool's own, in the order that `combined` takes them: the sentence, then
-    its examples."""
+    """The texts whose vectors make up the tool's own.
+
+    In the order that `combined` takes them: the sentence, then its examples.
+    """
     examples = dict.fromkeys(" ".join(e.split()) for e in entry.examples)
     return [dense_text(entry), *[e for e in examples if e][:EXAMPLES_EMBEDDED]]
 

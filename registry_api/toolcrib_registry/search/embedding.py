@@ -48,8 +48,9 @@ class NullEmbedder:
 
 
 class QueryCache:
-    """Remembers the vectors of the latest queries, so that a query that is repeated, or asked by many at one time,
-    costs one encoding.
+    """Remembers the vectors of the latest queries.
+
+    A query that is repeated, or asked by many at one time, costs one encoding.
 
     Queries are cut to the length that is searched and their white space is folded first; what is remembered is
     bounded by `size` (about 2 KB each) and lives in memory only.

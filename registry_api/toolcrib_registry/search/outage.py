@@ -15,9 +15,11 @@ _TRIAL_SECONDS = 3.0
 
 
 class Outage:
-    """After a failure the part is left alone for half a second, after more of them for up to ten. Then one caller
-    tries it; the others go on without it until that one had an answer, so that a part which hangs costs one of them
-    its deadline and not each."""
+    """Leaves a part alone after a failure: for half a second, after more of them for up to ten.
+
+    Then one caller tries it; the others go on without it until that one had an answer, so that a part which hangs costs one
+    of them its deadline and not each.
+    """
 
     def __init__(self, clock: Callable[[], float], part: str = "a part of search") -> None:
         """`part` is what the log calls it."""

@@ -90,8 +90,9 @@ class Searcher:
         return self._ranker.version if self._ranker.complete else None
 
     async def prepare(self, entries: Collection[IndexEntry]) -> bool:
-        """Take in a new snapshot ahead of the first search: the words of `entries`, then their vectors. All others are
-        forgotten.
+        """Take in a new snapshot ahead of the first search.
+
+        The words of `entries`, then their vectors. All others are forgotten.
 
         Returns:
             Whether vectors are lacking, since the store has not all of them or does not answer: `complete` them later.

@@ -60,8 +60,10 @@ class CatalogStore(Protocol):
         ...
 
     async def tidy(self) -> list[str]:
-        """Delete what former identities left and nobody uses any more; what was deleted, by name. To be called again
-        and again while this identity's index is complete. Never what another installation or replica uses."""
+        """Delete what former identities left and nobody uses any more; what was deleted, by name.
+
+        To be called again and again while this identity's index is complete. Never what another installation or replica uses.
+        """
         ...
 
     async def healthy(self) -> None:

@@ -186,8 +186,9 @@ class McpClient:
 
     @asynccontextmanager
     async def listen(self, server: Server, asking: Asking) -> AsyncIterator[AsyncIterator[Notification]]:
-        """The server's notices that its list of tools has changed, for as long as it sends any; `asking.seconds` is for
-        the beginning. The iterator ends with the stream.
+        """The server's notices that its list of tools has changed, for as long as it sends any.
+
+        `asking.seconds` is for the beginning. The iterator ends with the stream.
 
         Raises:
             RefusedByStatus: 405: the server offers none.

@@ -1,4 +1,7 @@
-"""Server-sent events, as they come in pieces. (HTML Living Standard, Server-sent events, 9.2.6.)"""
+"""Server-sent events, as they come in pieces.
+
+HTML Living Standard, Server-sent events, 9.2.6.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Header fields of the stateless era that repeat what stands in a request's body, so that a proxy can route by them: their
-names, which arguments have one, and how values are written.
+"""Header fields of the stateless era that repeat what stands in a request's body, so that a proxy can route by them.
+
+Their names, which arguments have one, and how values are written.
 
 Values that a field cannot carry stand there as `=?base64?…?=`. (MCP 2026-07-28, Streamable HTTP, Request Headers and Custom
 Headers.)

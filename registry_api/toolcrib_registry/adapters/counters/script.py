@@ -73,7 +73,10 @@ _LONGEST = (86_401, 61, 1)
 
 
 def question(groups: Groups, slot: str, lease: float) -> tuple[list[str], bytes]:
-    """The accounts with limits, and what the script reads: each by its number from 1 on; 0 is a binding without limits, or no limit."""
+    """The accounts with limits, and what the script reads.
+
+    Each by its number from 1 on; 0 is a binding without limits, or no limit.
+    """
     demands = {d.account: d.limits for group in groups for d in group if d.limits is not None}
     numbers = {account: number for number, account in enumerate(demands, 1)}
     asked = {

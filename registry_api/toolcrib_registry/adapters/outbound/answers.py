@@ -90,7 +90,10 @@ class Answer:
 
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
-    """What aiohttp raises inside is raised as an OutboundError; its texts stay behind, since they may quote what the other side sent."""
+    """Raise what aiohttp raises inside as an OutboundError.
+
+    Its texts stay behind, since they may quote what the other side sent.
+    """
     try:
         yield
     except OutboundError:

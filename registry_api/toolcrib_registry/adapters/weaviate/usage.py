@@ -59,8 +59,9 @@ class Uses:
         self._marked = now
 
     async def unused(self, client: weaviate.WeaviateAsyncClient) -> list[str]:
-        """Collections of this prefix alone, of other identities, that nobody has used for an hour; empty if it was looked
-        lately.
+        """Collections of this prefix alone, of other identities, that nobody has used for an hour.
+
+        Empty if it was looked lately.
 
         Raises:
             WeaviateBaseError: the server does not tell.

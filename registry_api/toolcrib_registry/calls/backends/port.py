@@ -154,7 +154,10 @@ class ToolAnswer:
 
 
 class ToolBackend(Protocol):
-    """Executes tools. It decides nothing: who may call was decided before. One contract suite: `tests/contract/test_tool_backends.py`."""
+    """Executes tools. It decides nothing: who may call was decided before.
+
+    One contract suite: `tests/contract/test_tool_backends.py`.
+    """
 
     async def call(
         self,

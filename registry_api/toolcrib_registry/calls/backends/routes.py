@@ -1,4 +1,7 @@
-"""What every kind of backend does alike: where a call goes, what authenticates it, when it is tried again, how its answer is judged."""
+"""What every kind of backend does alike.
+
+Where a call goes, what authenticates it, when it is tried again, how its answer is judged.
+"""
 
 from __future__ import annotations
 

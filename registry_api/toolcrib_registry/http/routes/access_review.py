@@ -84,8 +84,10 @@ async def ask(
     limit: Annotated[int, Query(ge=1, le=5_000)] = 500,
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
 ) -> Response:
-    """With `subject` its tools, with `tool` its subjects, with both the order step by step, with `scope` who holds it. For
-    `registry:admin`."""
+    """Who may do what, and why. For `registry:admin`.
+
+    With `subject` its tools, with `tool` its subjects, with both the order step by step, with `scope` who holds it.
+    """
     if wrong := _misspelt(request):
         await _admitted(deps, asker, None)
         raise ProblemError("invalid_request", wrong)

@@ -56,7 +56,10 @@ async def tools(
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """By tool id; large tools make a page end before `limit`. A cursor holds for one content of the view: 409 `cursor_stale` means to start again."""
+    """The visible tools by id, in pages; large tools make a page end before `limit`.
+
+    A cursor holds for one content of the view: 409 `cursor_stale` means to start again.
+    """
 
     async def make(caller_view: CallerView) -> Made:
         view, revision = caller_view.view, caller_view.revision

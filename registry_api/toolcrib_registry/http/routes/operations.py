@@ -25,8 +25,11 @@ async def health() -> Health:
 
 
 async def readyz(deps: DepsOf, response: Response) -> Readiness:
-    """Whether discovery and calls are served, and why not. A search index that is away does not count: search
-    answers from words meanwhile; nor does a store of counters: what need not be counted is served."""
+    """Whether discovery and calls are served, and why not.
+
+    A search index that is away does not count: search answers from words meanwhile; nor does a store of counters: what
+    need not be counted is served.
+    """
     return _told(await readiness(deps), response)
 
 
