@@ -109,7 +109,7 @@ def draw(colours: Palette) -> str:
         box(20, 300, 112, 92, "box", "Agents", "MCP clients,", "agent runner"),
         arrow("132,336 209,336", (170, 327, "MCP")),
         arrow("132,364 209,364", (170, 382, "HTTP")),
-        box(668, 300, 112, 92, "box", "Tools", "the backends,", "your services"),
+        box(668, 300, 112, 92, "box", "Tools", "your services,", "MCP servers"),
         arrow("588,346 665,346", (634, 337, "signed")),
         _text(634, 364, "label", "calls"),
         # what the registry uses

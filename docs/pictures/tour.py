@@ -71,6 +71,7 @@ class Recording:
         self._checkout, self._home = checkout, home
         self._now = 0.0
         self._port = ""
+        self._unrecorded = ""
         self.events: list[tuple[float, str]] = []
 
     def pause(self, seconds: float) -> None:
@@ -104,8 +105,24 @@ class Recording:
             if found := re.search(r"http://127\.0\.0\.1:(\d+)", said):
                 self._port = self._port or found.group(1)
             self.show(self._public(text))
-        threading.Thread(target=_drain, args=(terminal,), daemon=True).start()
+        threading.Thread(target=self._drain, args=(terminal,), daemon=True).start()
         return child
+
+    def wait(self, text: str) -> None:
+        """Until the program that runs beside has printed this; it is not recorded."""
+        deadline = time.monotonic() + DEADLINE
+        while text not in self._unrecorded:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{text!r} is not in {self._unrecorded!r}")
+            time.sleep(0.1)
+
+    def _drain(self, terminal: int) -> None:
+        """Read what is no longer recorded: a program whose terminal is full stands still."""
+        try:
+            while piece := os.read(terminal, 65536):
+                self._unrecorded += piece.decode(errors="replace")
+        except OSError:
+            os.close(terminal)
 
     def _environment(self) -> dict[str, str]:
         kept = {
@@ -126,15 +143,6 @@ class Recording:
         return text.replace(f"127.0.0.1:{self._port}", "127.0.0.1:8765") if self._port else text
 
 
-def _drain(terminal: int) -> None:
-    """Read what is no longer recorded: a program whose terminal is full stands still."""
-    try:
-        while os.read(terminal, 65536):
-            pass
-    except OSError:
-        os.close(terminal)
-
-
 def record() -> str:
     """The text of a new tour.cast."""
     with tempfile.TemporaryDirectory() as folder:
@@ -151,6 +159,7 @@ def record() -> str:
         up = ["toolcrib", *recipe.stdout.splitlines()[-1].partition("/toolcrib ")[2].split(), "--port", "0"]
         server = made.run(up, until="Ctrl-C stops everything")
         try:
+            made.wait("search is hybrid now")  # a search before ranks by what is indexed
             for screen in SESSION:
                 made.pause(READ)
                 made.show(CLEAR)
