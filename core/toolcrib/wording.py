@@ -32,6 +32,7 @@ _KINDS = {
     "model_type": "must be an object",
     "model_attributes_type": "must be an object",
     "extra_forbidden": "unknown field",
+    "missing": "required, but missing",
 }
 
 

@@ -106,7 +106,11 @@ def _server(
         check_address(url)
     if as_ is None and token_file is None and url is not None:
         if token_env is not None and not _VARIABLE.fullmatch(token_env):
-            raise CliError(f"--token-env: invalid variable name: {token_env!r}", code=Exit.USAGE)
+            raise CliError(
+                f"--token-env: invalid variable name: {token_env!r}",
+                hint="use letters, digits and _, and begin with a letter",
+                code=Exit.USAGE,
+            )
         if ca_file is not None:
             hint = "add --token-file, and the client starts `toolcrib mcp`, which trusts the CA"
             raise CliError("a client's configuration cannot specify a CA", hint=hint, code=Exit.USAGE)

@@ -38,7 +38,7 @@ _CALL: TypeAdapter[CallRequest] = TypeAdapter(CallRequest)
 _SEARCH: TypeAdapter[SearchRequest] = TypeAdapter(SearchRequest)
 _ARGUMENTS: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 _NAME: TypeAdapter[str] = TypeAdapter(Annotated[str, Field(min_length=1, max_length=512)])
-_MISSING = {"type": "missing", "msg": "Field required"}
+_MISSING = {"type": "missing", "msg": "required, but missing"}
 
 
 @dataclass(slots=True)

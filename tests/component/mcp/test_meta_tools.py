@@ -197,7 +197,7 @@ def test_compatible_names_answer_as_that_project_does(switched: RunningRegistry)
 
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [
-    ("search_tools", {}, "/query: Field required (got nothing)"),
+    ("search_tools", {}, "/query: required, but missing (got nothing)"),
     ("search_tools", {"query": 5}, "/query: must be text (got integer)"),
     ("search_tools", {"query": "x", "max_results": 0}, "/max_results"),
     ("search_tools", {"query": "x", "max_results": True}, "/max_results"),

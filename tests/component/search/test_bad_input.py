@@ -237,7 +237,7 @@ REFUSED = [
     ([], "invalid_request", "body"),
     (None, "invalid_request", "body"),
     ("weather", "invalid_request", "body"),
-    (b"", "invalid_request", "Field required"),
+    (b"", "invalid_request", "required, but missing"),
     (b'{"query": "a", "query": "b"}', "invalid_json", "'query' appears twice"),
     (b'{"query": "\\ud83d"}', "invalid_json", "surrogate"),
     (b'{"query": "\xff\xfe"}', "invalid_json", "line 1"),

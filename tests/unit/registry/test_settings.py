@@ -55,9 +55,9 @@ def test_what_is_written_down_is_not_read_from_the_token(tmp_path: Path) -> None
 def test_only_the_clusters_issuer_may_be_left_out(tmp_path: Path) -> None:
     token = token_file(tmp_path, iss="https://other")
 
-    with pytest.raises(SettingsInvalid, match=r"issuers\.0\.issuer: Field required"):
+    with pytest.raises(SettingsInvalid, match=r"issuers\.0\.issuer: required, but missing"):
         read(tmp_path, issuers=[{"audience": ["toolcrib"], "token_file": token}])
-    with pytest.raises(SettingsInvalid, match=r"issuers\.0\.issuer: Field required"):
+    with pytest.raises(SettingsInvalid, match=r"issuers\.0\.issuer: required, but missing"):
         read(tmp_path, issuers=[cluster_issuer()])
 
 
