@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from urllib.parse import urlsplit
 
@@ -26,7 +27,7 @@ def downloaded(url: str, most: int) -> bytes:
     Raises:
         CliError: it cannot be had, is larger, or takes longer than two minutes.
     """
-    shown = escape(truncate(url.partition("?")[0], 200))
+    shown = escape(truncate(re.split("[?#]", url)[0], 200))
     try:
         parts = urlsplit(url)
         user, host = parts.username, parts.hostname
@@ -47,7 +48,11 @@ def downloaded(url: str, most: int) -> bytes:
     try:
         with (
             httpx.Client(
-                follow_redirects=True, max_redirects=_REDIRECTS, timeout=30.0, headers=headers
+                follow_redirects=True,
+                max_redirects=_REDIRECTS,
+                timeout=30.0,
+                headers=headers,
+                event_hooks={"response": [stays_encrypted]},
             ) as client,
             client.stream("GET", url) as response,
         ):
@@ -65,3 +70,11 @@ def downloaded(url: str, most: int) -> bytes:
         why = escape(truncate(str(error) or type(error).__name__, 200))
         raise CliError(f"cannot fetch {shown}: {why}", hint=_FILE, code=Exit.UNREACHABLE) from error
     return bytes(found)
+
+
+def stays_encrypted(response: httpx.Response) -> None:
+    """Refuse to be sent from https to http. Raises httpx.UnsupportedProtocol."""
+    if not response.has_redirect_location or response.url.scheme != "https":
+        return
+    if response.url.join(response.headers["location"]).scheme != "https":
+        raise httpx.UnsupportedProtocol("it redirects from https to http")

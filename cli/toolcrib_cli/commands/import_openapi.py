@@ -124,7 +124,7 @@ def _check(name: str | None, url: str | None, service: str | None) -> None:
         raise CliError("specify either --url or --service", code=Exit.USAGE)
     if url is not None and not _is_url(url):
         raise CliError(
-            f"--url {escape(url)} is not an http or https URL",
+            "--url is not an http or https URL",
             hint="for example: --url https://api.example.com/v1",
             code=Exit.USAGE,
         )
@@ -148,8 +148,8 @@ def _is_url(source: str) -> bool:
 
 
 def _shown(source: str) -> str:
-    # what follows ? may be a secret
-    return escape(source.partition("?")[0] if _is_url(source) else source)
+    # what follows ? or # may be a secret
+    return escape(re.split("[?#]", source)[0] if _is_url(source) else source)
 
 
 def _read(source: str) -> Any:
