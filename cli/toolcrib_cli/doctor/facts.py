@@ -182,7 +182,7 @@ def labels_of(workload: Object) -> Mapping[str, str]:
 
 
 def container_of(workload: Object) -> Object:
-    """Its first container, which is ours."""
+    """The first container of a workload's pods, which is Toolcrib's."""
     found: Object = pod_of(workload)["containers"][0]
     return found
 

@@ -55,7 +55,7 @@ class Admitted:
         return waiting
 
     def ripe(self) -> set[Ref]:
-        """Those that waited and can be decided now."""
+        """Objects that waited for the admission policies and can be decided now."""
         return {
             r.ref
             for r in self._waiting

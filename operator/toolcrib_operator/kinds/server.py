@@ -27,7 +27,7 @@ from toolcrib_operator.objects import Entry, Ref
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """The way to a server.
+    """How a registry reaches an MCP server, and with which credentials.
 
     Attributes:
         server: None where there is none that can be used; then `service` has the refusal.
@@ -98,7 +98,7 @@ class ServerKind(Governed):
     slot = NOWHERE
 
     def keys(self, entry: Entry) -> Sequence[Hashable]:
-        """Its Secret and its Service."""
+        """The Secrets and the Service that a ToolServer names."""
         server = entry.resource
         if not isinstance(server, ToolServer):
             return ()

@@ -132,7 +132,7 @@ class StatusPlanner:
 
     @property
     def snapshot(self) -> Snapshot:
-        """What is published."""
+        """The snapshot that is published now."""
         return self._publisher.snapshot
 
     def progress(self, record: Record) -> Progress:

@@ -224,7 +224,7 @@ class Stream:
         self._torn = False
 
     def sync(self) -> None:
-        """What the reader has taken is the reader's."""
+        """Do nothing: a stream has no file to make durable."""
 
     def due(self) -> bool:
         """Never full."""

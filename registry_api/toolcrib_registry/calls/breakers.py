@@ -62,7 +62,7 @@ class Breakers:
         return sum(1 for each in self._breakers.values() if each.until is not None)
 
     def enter(self, backend: str) -> bool:
-        """Let a call in; whether it is the one that tries.
+        """Let a call in; True if it is the one that tries a backend that failed.
 
         Raises:
             BackendUnavailable: the backend is left alone.

@@ -49,7 +49,7 @@ class Secrets:
         return tuple(secret.hex().encode() for secret in self.plain)
 
     def repeated_in(self, body: bytes) -> bool:
-        """Whether one of them stands in `body`."""
+        """Whether `body` repeats one of the secrets, as it is or encoded."""
         # every form is as long as its secret at least, and readings only get shorter
         if not self.plain or len(body) < min(map(len, self.plain)):
             return False

@@ -53,7 +53,7 @@ class CredentialRepeated(Exception):
 
 
 def held(server: str, listed: ToolList, secrets: tuple[str, ...] = ()) -> HeldList:
-    """The list to keep. It takes processor time in proportion to the list: run it in a thread.
+    """The server's list as a replica keeps it. It takes processor time in proportion to the list: run it in a thread.
 
     Raises:
         CredentialRepeated: the list repeats one of `secrets`.

@@ -117,7 +117,7 @@ class Charging:
         return Charged(first_by_order(chosen), frozenset(b.uid for b in chosen))
 
     async def leave(self, turn: Turn) -> None:
-        """Give back what `turn` keeps."""
+        """Give back the place and the charge that `turn` holds."""
         if turn.place:
             self._default.give(turn.identity)
         if turn.charge is not None and turn.charge.accounts:

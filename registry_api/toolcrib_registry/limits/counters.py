@@ -20,7 +20,7 @@ from toolcrib.wire.publish import PublishedBinding, PublishedLimits
 
 
 class Limit(StrEnum):
-    """Which limit of a binding."""
+    """The kinds of limits: three of a binding, and each agent's own."""
 
     PER_MINUTE = "per_minute"
     PER_DAY = "per_day"

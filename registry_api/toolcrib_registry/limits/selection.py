@@ -39,5 +39,5 @@ def select(groups: Groups, short: Callable[[Demand], Shortage | None]) -> tuple[
 
 
 def first_by_order(bindings: Sequence[PublishedBinding]) -> PublishedBinding:
-    """The one that is named where several are charged."""
+    """The binding that is named where several are charged: cluster bindings first, then by namespace and name."""
     return min(bindings, key=lambda b: (b.namespace is not None, b.namespace or "", b.name))

@@ -91,7 +91,7 @@ class WeaviateStore:
 
     @property
     def identity(self) -> IndexIdentity:
-        """What was given."""
+        """The identity of the index that the store was made for."""
         return self._identity
 
     async def inventory(self) -> dict[str, str]:
