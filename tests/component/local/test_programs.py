@@ -117,6 +117,7 @@ async def test_a_program_that_ends_again_and_again_is_left_alone_longer_each_tim
         said.append(str(failure.value))
     assert "exit code 7" in said[0]
     assert "It is started again in" in said[-1]
+    assert await stage.call(stage.server(), "flood") == "done", "what was corrected is tried at once"
 
 
 async def test_a_program_that_says_nothing_to_the_first_question_is_greeted_as_earlier_ones_are(

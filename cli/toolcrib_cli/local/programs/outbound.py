@@ -62,9 +62,10 @@ class Answer:
 
 @dataclass(slots=True)
 class _Slot:
-    """One ToolServer's program, and how often it ended."""
+    """One ToolServer's program, and how often what is started now ended."""
 
     running: Running | None = None
+    ended: Spec | None = None
     failures: int = 0
     not_before: float = 0.0
     said: str = ""
@@ -190,6 +191,8 @@ class LocalPrograms:
         if running is not None and running.over:
             self._note(slot, running)
             running = None
+        if slot.ended not in (None, spec):  # what was corrected is tried at once
+            slot.ended, slot.failures, slot.not_before = None, 0, 0.0
         if running is not None and (running.spec != spec or (method == _INITIALIZE and running.initialized)):
             slot.running = None
             await running.stop()
@@ -206,7 +209,7 @@ class LocalPrograms:
     def _note(self, slot: _Slot, running: Running) -> None:
         """It ended by itself."""
         now = self._clock()
-        slot.running, slot.said = None, running.ending
+        slot.running, slot.ended, slot.said = None, running.spec, running.ending
         slot.failures = 1 if now - running.began > _LASTING else slot.failures + 1
         slot.not_before = now + min(_LAST, _FIRST * 2.0 ** (slot.failures - 1))
 
