@@ -193,4 +193,7 @@ class Importer:
 def _same(one: ServerWanted, other: ServerWanted) -> bool:
     """Whether both are at one address, by what the ToolServer says."""
     a, b = one.backend, other.backend
-    return (a.url, a.service, a.service_port, a.path) == (b.url, b.service, b.service_port, b.path)
+    commands = [None if each.program is None else each.program.command for each in (a, b)]
+    return commands[0] == commands[1] and (
+        (a.url, a.service, a.service_port, a.path) == (b.url, b.service, b.service_port, b.path)
+    )

@@ -10,7 +10,8 @@ import pytest
 from imports_harness import Imports, wanted
 from mcp_lists import CHANGED, Listing, ListingSessions, definition, earlier, modern
 from mcp_upstream import HANDSHAKE, STATELESS, McpUpstream, Wire, serving
-from toolcrib.wire.imports import ServerOutcome, ServerSeen
+from toolcrib.wire.imports import ServerOutcome, ServerSeen, ServerWanted
+from toolcrib.wire.publish import PublishedBackend, PublishedProgram
 from toolcrib_registry.upstream.servers import Asking, Question
 from waiting import until
 
@@ -242,6 +243,25 @@ async def test_another_interval_keeps_what_is_known_and_another_address_forgets_
         assert (imports.row().outcome, imports.row().set_digest) == (ServerOutcome.PENDING, None)
         await imports.seen(ServerOutcome.LISTED)
         assert [tool.name for tool in (await imports.listed()).tools] == ["other"]
+
+
+@pytest.mark.parametrize(
+    ("change", "outcome"),
+    [
+        ({"command": ("b",)}, ServerOutcome.PENDING),
+        ({"values": {"A": "1"}}, ServerOutcome.EGRESS_REFUSED),
+    ],
+)
+async def test_another_command_is_another_server_and_another_environment_is_not(
+    imports: Imports, change: dict[str, Any], outcome: ServerOutcome
+) -> None:
+    program = PublishedProgram(server="team/files", command=("a",))
+    imports.want(ServerWanted(server="team/files", backend=PublishedBackend(program=program)))
+    await imports.seen(ServerOutcome.EGRESS_REFUSED)
+    changed = program.model_copy(update=change)
+    imports.want(ServerWanted(server="team/files", backend=PublishedBackend(program=changed)))
+    imports.report = await imports.importer.report(0, 0)
+    assert imports.row().outcome is outcome
 
 
 async def test_a_report_waits_for_a_change_and_no_longer_than_it_was_told_to(imports: Imports) -> None:
