@@ -251,7 +251,16 @@ def _source(
     from toolcrib_cli import cluster
     from toolcrib_cli.approving.in_cluster import ClusterTools
 
-    with closing(cluster.connect(kubeconfig, context)) as kube:
+    try:
+        connected = cluster.connect(kubeconfig, context)
+    except CliError as error:
+        if named:
+            raise
+        hint = "for the local mode, start `toolcrib up` with the same --data; for a cluster, specify --kubeconfig FILE"
+        raise CliError(
+            f"no local mode runs in {folder}, and there is {error.message}", hint=hint, code=error.code
+        ) from error
+    with closing(connected) as kube:
         yield ClusterTools(kube, field_manager=field_manager, force=force)
 
 

@@ -41,6 +41,21 @@ def test_valid_manifests_end_with_zero_and_a_count(capsys: pytest.CaptureFixture
     assert "11 object(s) in 9 file(s): all valid" in capsys.readouterr().out
 
 
+def test_approvals_without_a_local_mode_and_without_a_cluster_say_what_either_needs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    assert run("approvals", "list", "--data", str(tmp_path)) == Exit.USAGE
+
+    told = capsys.readouterr().err
+    assert f"no local mode runs in {tmp_path}" in told.replace("\n", "")
+    assert "toolcrib up" in told
+    assert "--kubeconfig" in told
+
+
 def test_a_bad_manifest_ends_with_one_and_names_file_line_field_and_remedy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
