@@ -24,7 +24,11 @@ from toolcrib.resources.tools import Approval, ToolAnnotations
 
 GLOB = r"^[^\x00-\x1f\x7f]{1,128}$"
 """A tool's name at its server, or a glob of names."""
-Word = Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=4096)]
+WORD = r"^[^\x00]*$"
+"""A word of a command."""
+VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
+"""A name of an environment variable."""
+Word = Annotated[str, Field(pattern=WORD, max_length=4096)]
 MOST_OVERRIDES = 128
 MOST_INSTRUCTIONS = 2_048
 MIN_REFRESH, MAX_REFRESH = 10.0, 86_400.0
@@ -44,7 +48,7 @@ class ServerState(StrEnum):
 class EnvironmentVariable(Model):
     """A variable of a command's environment: its value, or the key of a Secret that holds it."""
 
-    name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128, description="Its name.")
+    name: str = Field(pattern=VARIABLE, max_length=128, description="Its name.")
     value: str | None = Field(default=None, max_length=4096, description="Its value, if it is no secret.")
     secret_key_ref: SecretKeyReference | None = Field(
         default=None, description="The Secret key that holds its value."

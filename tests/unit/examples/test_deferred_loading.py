@@ -61,6 +61,4 @@ def test_the_recipe_for_anthropic_has_the_fields_of_its_api() -> None:
 
 
 def test_no_recipe_holds_a_token() -> None:
-    assert [
-        f.name for f in EXAMPLES.iterdir() if "authorization" in f.read_text().lower() and f.suffix == ".json"
-    ] == []
+    assert [f.name for f in EXAMPLES.glob("*.json") if "authorization" in f.read_text().lower()] == []
