@@ -108,6 +108,14 @@ async def test_a_program_that_ended_is_started_again_and_says_how_it_ended(stage
     assert await stage.call(server, "flood") == "done"
 
 
+async def test_what_a_program_writes_to_standard_error_is_kept_within_a_bound(stage: Stage) -> None:
+    server = stage.server(command=(sys.executable, "-c", "import sys; sys.stderr.write('x' * (5 << 20))"))
+    with pytest.raises(OutboundError):
+        await stage.call(server, "env")
+    await stage.programs.aclose()
+    assert 1 << 20 <= sum(each.stat().st_size for each in stage.log.parent.glob("stderr.log*")) <= 2 << 20
+
+
 async def test_a_program_that_ends_again_and_again_is_left_alone_longer_each_time(stage: Stage) -> None:
     server = stage.server("dies")
     said = []
