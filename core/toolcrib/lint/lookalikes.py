@@ -7,9 +7,10 @@ use and for ASCII, and digits that stand for letters. No maintained library of i
 
 from __future__ import annotations
 
+import bisect
 import re
 import unicodedata
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from toolcrib.lint.suspicions import quoted, texts, warned
@@ -70,15 +71,15 @@ def spelling(text: str) -> str:
 
 
 class NameLint:
-    """The names of the tools at hand, kept up as they change."""
+    """The names of the tools at hand, kept up as they change. Thousands of one name cost no more than thousands of names."""
 
     def __init__(self) -> None:
         self._tools: dict[str, tuple[str, str, str, str]] = {}
         """Of each tool: namespace, server, name, skeleton."""
-        self._alike: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-        """By namespace and skeleton."""
-        self._named: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-        """By namespace and name."""
+        self._alike: defaultdict[tuple[str, str], dict[str, list[str]]] = defaultdict(dict)
+        """By namespace and skeleton: sorted ids by spelling."""
+        self._named: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+        """By namespace and name: how many tools each server has."""
         self._speaks: dict[str, tuple[tuple[str, str], ...]] = {}
         self._mentioned: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
 
@@ -89,19 +90,14 @@ class NameLint:
         says = _mentions(tool) if active and tool is not None else ()
         before, touched = self._tools.get(key), set[str]()
         if before != now:
-            for facts in (before, now):
-                if facts is not None:
-                    space, _, name, shape = facts
-                    touched |= self._alike[space, shape] | self._mentioned.get((space, name), set())
             if before is not None:
-                space, _, name, shape = before
-                _leave(self._alike, (space, shape), key)
-                _leave(self._named, (space, name), key)
-                del self._tools[key]
+                touched |= self._touched(before)
+                self._remove(key, before)
+                touched |= self._touched(before)
             if now is not None:
-                space, _, name, shape = self._tools[key] = now
-                self._alike[space, shape].add(key)
-                self._named[space, name].add(key)
+                touched |= self._touched(now)
+                self._add(key, now)
+                touched |= self._touched(now)
         if self._speaks.get(key, ()) != says:
             for each in self._speaks.pop(key, ()):
                 _leave(self._mentioned, each, key)
@@ -110,6 +106,45 @@ class NameLint:
             if says:
                 self._speaks[key] = says
         return touched - {key}
+
+    def _touched(self, facts: tuple[str, str, str, str]) -> set[str]:
+        """Whose suspicions the coming or going of such a tool may change."""
+        space, server, name, shape = facts
+        written = spelling(name)
+        found = {
+            each
+            for word, keys in self._alike.get((space, shape), {}).items()
+            if word != written
+            for each in keys
+        }
+        mentioned, holders = self._mentioned.get((space, name), ()), self._named.get((space, name))
+        if not holders:
+            found.update(mentioned)
+        elif server not in holders:
+            found.update(k for k in mentioned if k in self._tools and self._tools[k][1] == server)
+        return found
+
+    def _add(self, key: str, facts: tuple[str, str, str, str]) -> None:
+        space, server, name, shape = self._tools[key] = facts
+        bisect.insort(self._alike[space, shape].setdefault(spelling(name), []), key)
+        self._named[space, name][server] += 1
+
+    def _remove(self, key: str, facts: tuple[str, str, str, str]) -> None:
+        space, server, name, shape = facts
+        del self._tools[key]
+        spellings, written = self._alike[space, shape], spelling(name)
+        keys = spellings[written]
+        del keys[bisect.bisect_left(keys, key)]
+        if not keys:
+            del spellings[written]
+        if not spellings:
+            del self._alike[space, shape]
+        holders = self._named[space, name]
+        holders[server] -= 1
+        if not holders[server]:
+            del holders[server]
+        if not holders:
+            del self._named[space, name]
 
     def suspicions(self, tool: Tool) -> Iterator[Weakness]:
         """What of an active tool is about others: a name like theirs, and words about how they are to be used."""
@@ -126,16 +161,23 @@ class NameLint:
 
     def _like(self, tool: Tool, namespace: str, name: str, shape: str) -> tuple[str, str] | None:
         if len(shape) >= _SHORTEST:
-            for key in sorted(self._alike.get((namespace, shape), ())):
-                other = self._tools[key][2]
-                if key != tool.tool_id and spelling(other) != spelling(name):
-                    return "spec.name", key
+            written = spelling(name)
+            others = [
+                keys[0] for word, keys in self._alike.get((namespace, shape), {}).items() if word != written
+            ]
+            if others:
+                return "spec.name", min(others)
         title = tool.spec.title
         # what is written in Latin letters alone may have the words of another tool's name
         if title and not title.isascii() and len(shape := skeleton(title[:256])) >= _SHORTEST:
-            for key in sorted(self._alike.get((namespace, shape), ())):
-                if key != tool.tool_id:
-                    return "spec.title", key
+            others = [
+                key
+                for keys in self._alike.get((namespace, shape), {}).values()
+                for key in keys[:2]
+                if key != tool.tool_id
+            ]
+            if others:
+                return "spec.title", min(others)
         return None
 
     def _shadowed(self, namespace: str, server: str, name: str, text: str) -> tuple[str, str] | None:
@@ -145,7 +187,7 @@ class NameLint:
             holders = self._named.get((namespace, said))
             if not holders or said == name:
                 continue
-            if any(self._tools[key][1] == server for key in holders):
+            if server in holders:
                 continue
             start = max(
                 (m.end() for m in _BEYOND.finditer(text, max(0, match.start() - 200), match.start())),

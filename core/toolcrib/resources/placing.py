@@ -18,11 +18,12 @@ ASSERTION_HEADER = "toolcrib-assertion"
 ARGUMENT = r"^[^\x00-\x1f\x7f]{1,128}$"
 _RESERVED_HEADERS = (
     "accept", "accept-charset", "accept-encoding", "authorization", "connection", "content-encoding", "content-length",
-    "content-type", "cookie", "expect", "host", "http2-settings", "idempotency-key", "keep-alive", "te", "traceparent",
-    "tracestate", "trailer", "transfer-encoding", "upgrade", "user-agent", "x-request-id",
+    "content-type", "cookie", "cookie2", "expect", "forwarded", "host", "http2-settings", "idempotency-key", "keep-alive",
+    "proxy", "set-cookie", "te", "traceparent", "tracestate", "trailer", "transfer-encoding", "upgrade", "user-agent", "via",
+    "x-real-ip", "x-request-id",
 )  # fmt: skip
-"""Of the connection, of credentials, and those that the registry itself sets in a call."""
-_RESERVED_PREFIXES = ("proxy-", "toolcrib-")
+"""Of the connection, of credentials, of what proxies say of the caller, and those that the registry itself sets in a call."""
+_RESERVED_PREFIXES = ("impersonate-", "proxy-", "toolcrib-", "x-forwarded-")
 
 
 class ParameterPlace(StrEnum):

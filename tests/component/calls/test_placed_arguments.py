@@ -184,6 +184,10 @@ async def test_a_header_value_holds_no_control_character_and_nothing_that_reader
         "Content-Length",
         "Toolcrib-Assertion",
         "Idempotency-Key",
+        "X-Forwarded-For",
+        "Forwarded",
+        "Impersonate-User",
+        "Proxy",
     ],
 )
 async def test_no_argument_fills_a_header_of_the_connection_or_a_credential_whatever_was_published(
