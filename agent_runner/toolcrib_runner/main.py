@@ -34,6 +34,8 @@ from toolcrib_runner.tokens import TokenFile
 from toolcrib_runner.usage import Usage
 
 log = logging.getLogger("toolcrib_runner")
+_LOOK = 0.5
+"""Seconds between two looks whether a signal came."""
 
 
 class _Ended(BaseException):
@@ -126,7 +128,10 @@ def run(settings: RunnerSettings, model_key: str = "") -> int:
         if settings.keep_serving:
             try:
                 log.info("following the registry until SIGTERM")
-                threading.Event().wait()
+                never = threading.Event()
+                # a signal that comes just before a wait without an end is not heard until the next one
+                while not never.wait(_LOOK):
+                    pass
             except _Ended:
                 return code
         return code
