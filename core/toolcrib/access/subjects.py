@@ -17,7 +17,7 @@ from toolcrib.resources.bindings import SubjectKind
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import PublishedSubject
 
-SYNTAX = "ServiceAccount/NAMESPACE/NAME, Agent/NAMESPACE/NAME, OAuthClient/ID, User/NAME or Group/NAME"
+SYNTAX = "NAMESPACE/NAME or ServiceAccount/NAMESPACE/NAME, Agent/NAMESPACE/NAME, OAuthClient/ID, User/NAME or Group/NAME"
 IN_CLUSTER = frozenset({SubjectKind.SERVICE_ACCOUNT, SubjectKind.AGENT})
 ACCOUNTS = "system:serviceaccounts"
 _LENGTH = 512
