@@ -289,13 +289,13 @@ def test_subjects_are_read_as_people_write_them(text: str, wanted: Who) -> None:
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        ("", "write ServiceAccount/NAMESPACE/NAME"),
-        ("bot", "write ServiceAccount/NAMESPACE/NAME"),
-        ("a/b/c", "write ServiceAccount/NAMESPACE/NAME"),
+        ("", "write NAMESPACE/NAME or ServiceAccount/NAMESPACE/NAME"),
+        ("bot", "write NAMESPACE/NAME or ServiceAccount/NAMESPACE/NAME"),
+        ("a/b/c", "write NAMESPACE/NAME or ServiceAccount/NAMESPACE/NAME"),
         ("serviceaccount/team-a/bot", "write the kind as ServiceAccount"),
         ("Team_A/bot", "not a namespace and a name"),
         ("User/", "names nobody"),
-        ("system:serviceaccount:team-a", "write ServiceAccount/NAMESPACE/NAME"),
+        ("system:serviceaccount:team-a", "write NAMESPACE/NAME or ServiceAccount/NAMESPACE/NAME"),
         ("x" * 600, "not a subject"),
     ],
 )
