@@ -14,7 +14,6 @@ from collections import Counter
 from typing import Any
 
 import openapi_documents
-
 from openapi_stub import ApiStub, arguments, kinds
 from registry_harness import RunningRegistry, binding, running_registry
 from stub_server import answering
