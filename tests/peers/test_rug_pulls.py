@@ -2,7 +2,6 @@
 
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,6 @@ from quarantine_stage import Reviewed, reviewing_live
 from realparts.required import absent
 from toolcrib_operator.replicas.import_work import Work
 from toolcrib_registry.outbound.guard import check_url
-from toolcrib_registry.upstream import eras
 from toolcrib_registry.upstream.servers import Asking, Question, Server
 from waiting import until
 
@@ -30,18 +28,6 @@ def _environment() -> None:
         environments.python("current")
     except environments.PeersMissingError as error:
         absent(error)
-
-
-@pytest.fixture(params=["as it is", "handshake"])
-def era(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The era in which the server is spoken to: the one that it offers, or the earlier one."""
-    if request.param == "handshake":
-
-        async def none(*_: Any) -> None:
-            return None
-
-        monkeypatch.setattr(eras, "discovered", none)
-    return str(request.param)
 
 
 async def change(imports: Imports, url: str, field: str) -> None:

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,6 @@ from realparts.required import absent
 from toolcrib.wire.imports import ServerOutcome, ServerWanted
 from toolcrib.wire.publish import PublishedBackend
 from toolcrib_registry.outbound.guard import check_url
-from toolcrib_registry.upstream import eras
 from toolcrib_registry.upstream.protocol import HANDSHAKE, STATELESS
 from toolcrib_registry.upstream.servers import Asking, Question, Server
 
@@ -41,19 +39,6 @@ def url(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where the server is."""
     with python_server.running(tmp_path_factory.mktemp("peer"), *server.split()) as found:
         yield found
-
-
-@pytest.fixture(params=["as it is", "handshake"])
-def era(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The era in which the server is spoken to: the one that it offers, or the earlier one."""
-    if request.param == "handshake":
-
-        async def none(*_: Any) -> None:
-            return None
-
-        # as a client that does not know the stateless era
-        monkeypatch.setattr(eras, "discovered", none)
-    return str(request.param)
 
 
 @pytest.fixture

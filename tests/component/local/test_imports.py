@@ -15,6 +15,7 @@ from local_mode import LocalMode
 from manifests import binding
 from mcp_peers import environments, python_server
 from realparts.processes import wait_until
+from realparts.required import absent
 
 FIRST = ["add", "asks", "blocks", "fails", "grow"]
 
@@ -52,9 +53,7 @@ def peer() -> Path:
     try:
         return environments.python("current")
     except environments.PeersMissingError as error:
-        if environments.required():
-            raise
-        pytest.skip(str(error))
+        absent(error)
 
 
 @pytest.fixture

@@ -179,7 +179,7 @@ async def test_a_line_that_is_too_long_ends_the_program_and_the_next_call_starts
     assert await stage.call(server, "flood") == "done"
 
 
-async def test_an_answer_that_repeats_a_secret_is_not_handed_on_and_another_secret_starts_the_program_anew(
+async def test_an_answer_that_repeats_a_secret_is_not_handed_on_and_another_secret_starts_the_program_again(
     stage: Stage,
 ) -> None:
     server = stage.server(KEY=REFERENCE)

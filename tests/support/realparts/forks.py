@@ -2,7 +2,7 @@
 
 A program of ours takes 0.7 to 2.5 s of processor time to load its modules and mostly less to do what a test asks of it;
 a fork of the loaded program takes 0.02 s. What runs is the program itself, in a process of its own, with the arguments,
-folder, environment, input and output of whoever asks; only the loading of the named modules is not repeated.
+folder, environment, input and output of the process that asks; only the loading of the named modules is not repeated.
 """
 
 import atexit
@@ -68,7 +68,9 @@ def serve(socket_path: str) -> dict[str, Any]:
     while True:
         ready = {number for number, _ in asked.poll()}
         for pid, line in list(lines.items()):
-            if line.fileno() in ready:  # nothing is said on it after the question: whoever asked is gone
+            if (
+                line.fileno() in ready
+            ):  # nothing is said on it after the question: the process that asked is gone
                 asked.unregister(line)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

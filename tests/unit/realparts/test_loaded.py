@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from realparts import loaded, processes
+from realparts.required import absent, required
 
 pytestmark = pytest.mark.skipif(
-    sys.platform != "linux", reason="forks are on where loaded libraries may be forked"
+    sys.platform != "linux" and not required(), reason="forks are on where loaded libraries may be forked"
 )
 PROGRAM = """
 import json, os, signal, sys, threading, time
@@ -94,7 +95,7 @@ def test_a_child_is_paused_ended_by_signals_and_says_by_which(program: list[str]
         assert child.kill() == -signal.SIGKILL
 
 
-def test_it_ends_with_whoever_started_it(program: list[str], tmp_path: Path) -> None:
+def test_it_ends_with_the_process_that_started_it(program: list[str], tmp_path: Path) -> None:
     fork = loaded.spawn([*program, "wait"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     pid = fork.pid
 
@@ -105,7 +106,7 @@ def test_it_ends_with_whoever_started_it(program: list[str], tmp_path: Path) -> 
 
 def test_an_installed_command_is_asked_from_a_shell_and_hands_on_what_ends_it(tmp_path: Path) -> None:
     if processes.launcher is not loaded.launch:
-        pytest.skip("forks are off")
+        absent("forks are off: tests/conftest.py switches them on")
     loaded.write_command(tmp_path)
 
     asked = subprocess.run([tmp_path / "toolcrib", "version"], capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Runs a program in a process group of its own until it ends, or until whoever started this is gone.
+"""Runs a program in a process group of its own until it ends, or until the process that started this is gone.
 
     python -I -S keeper.py FD COMMAND [ARGUMENT]...
 

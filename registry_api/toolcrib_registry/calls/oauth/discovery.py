@@ -1,6 +1,6 @@
 """Where an MCP server's tokens are given: from its 401 to its metadata (RFC 9728) to its authorization server's (RFC 8414).
 
-Whoever runs the server decides what these say. So each address passes the guard, the client's secret goes only where its
+The server's owner decides what these say. So each address passes the guard, the client's secret goes only where its
 Secret's annotation lets it, and metadata of another resource is not used.
 """
 
