@@ -94,6 +94,8 @@ class ServerReports:
         if wanted is None:
             del self._wanted[server]
         else:
+            if not self._wanted:
+                self._began = time.time()  # nobody was to report before
             self._wanted[server] = wanted
         self._changed.set()
 
@@ -104,7 +106,7 @@ class ServerReports:
     @property
     def problem(self) -> str | None:
         """Why nobody may know what servers have, in words; None: nothing is wrong, or none is wanted."""
-        silent = time.time() - (self.reported_at or self._began)
+        silent = time.time() - max(self.reported_at or 0.0, self._began)
         if not self._wanted or silent < _SILENT:
             return None
         return f"no registry replica has reported the servers' tools for {silent:.0f} s"

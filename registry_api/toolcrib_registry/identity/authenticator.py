@@ -24,7 +24,7 @@ class Asker:
     """Who is asking: an identity, nobody (no token), or somebody whose token is bad (`problem` says why).
 
     `unknown`: nothing can be said of the token yet, because its issuer's keys have never been had. `token` is the one that
-    the identity was proven by; it goes nowhere but to the issuer that made it.
+    the identity was proven by, if its issuer exchanges tokens; it goes nowhere but to that issuer.
     """
 
     identity: Identity | None = None
@@ -52,6 +52,9 @@ class Authenticator:
 
     def __init__(self, issuers: Iterable[Issuer], keys: Keys, clock: Clock) -> None:
         self._issuers: Mapping[str, Issuer] = check_issuers(issuers)
+        self._exchanging = frozenset(
+            name for name, each in self._issuers.items() if each.exchange_url is not None
+        )
         self._keys = keys
         self._clock = clock
         self._known: OrderedDict[bytes, Asker] = OrderedDict()
@@ -73,8 +76,10 @@ class Authenticator:
         if scheme.lower() != b"bearer" or not token:
             return Asker(problem="the Authorization header is not of the form Bearer <token>")
         asker = self._remembered(token) or await self._verified(token)
+        if asker.identity is None or asker.identity.issuer not in self._exchanging:
+            return asker
         # those that are remembered are without: what is kept for long holds digests of tokens alone
-        return asker if asker.identity is None else replace(asker, token=token.decode("ascii"))
+        return replace(asker, token=token.decode("ascii"))
 
     def _remembered(self, token: bytes) -> Asker | None:
         if self._version != self._keys.version:

@@ -99,7 +99,7 @@ class Routes:
 
     @property
     def _auth(self) -> Authenticating:
-        return Authenticating(self.credentials, self.tokens)
+        return Authenticating(self.credentials, self.tokens, self.remedies)
 
     def _place(self, wanted: ServerWanted) -> Target:
         return target(wanted.backend, namespace=wanted.namespace, policy=self.policy.current)

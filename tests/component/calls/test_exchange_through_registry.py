@@ -127,14 +127,24 @@ def test_new_keys_of_an_issuer_end_what_was_exchanged_with_the_earlier_ones(
     assert len(asked) == 2
 
 
-def test_a_callers_token_is_carried_to_no_tool_but_those_that_take_it() -> None:
+@pytest.mark.parametrize("exchange_url", [None, "http://127.0.0.1:9/token"])
+def test_a_callers_token_is_carried_to_no_tool_but_those_that_take_it_from_an_issuer_that_exchanges(
+    exchange_url: str | None,
+) -> None:
     to, backend = PublishedBackend(url="http://127.0.0.1:9/"), ScriptedBackend()
     backend.answers()
     takes = to.model_copy(update={"auth": auth("team").model_copy(update={"type": AuthType.TOKEN_EXCHANGE})})
     own = to.model_copy(update={"auth": auth("team", token_url="http://127.0.0.1:9/token")})
     tools = [tool("ask", backend=takes), tool("plain", backend=to), tool("own", backend=own)]
     bot = binding("bot", ("ask:use", "plain:use", "own:use"))
-    with running_registry(tools, [bot], backend=backend) as found:
+    issuer = Issuer(
+        issuer=ISSUER,
+        audience=("toolcrib",),
+        scopes=ScopesPolicy.LOCAL,
+        cluster=True,
+        exchange_url=exchange_url,
+    )
+    with running_registry(tools, [bot], backend=backend, issuers=(issuer,)) as found:
         found.heartbeat()
         token = found.token("team", "bot")
         headers = {"Authorization": f"Bearer {token}"}
@@ -142,4 +152,4 @@ def test_a_callers_token_is_carried_to_no_tool_but_those_that_take_it() -> None:
             body = {"tool": name, "arguments": {}}
             assert found.http.post(f"{found.url}/v1/call", headers=headers, json=body).status_code == 200
 
-    assert [exchange.token for exchange in backend.given] == [token, "", ""]
+    assert [exchange.token for exchange in backend.given] == ["" if exchange_url is None else token, "", ""]

@@ -134,7 +134,8 @@ async def test_metrics_and_readyz_tell_how_imports_go(monkeypatch: pytest.Monkey
         await until(lambda: imports.failing)
         (problem,) = state.imports_problems(leading)
         assert problem.startswith("1 ToolServers are not imported; heist/files: ")
-        monkeypatch.setattr(imports.reports, "reported_at", 1.0)
+        for since in ("reported_at", "_began"):  # a report, and what it is to be of, long ago
+            monkeypatch.setattr(imports.reports, since, 1.0)
         assert "no registry replica has reported" in state.imports_problems(leading)[0]
 
 

@@ -114,7 +114,7 @@ class HttpBackend:
         started = self._clock()
         asks = Caller(caller, exchange.token)
         credential = await self._auth.of(backend.auth, tool.namespace, to, timeout, asks)
-        if not made.headers.keys().isdisjoint({**headers, **credential.headers}):
+        if made.headers and not made.headers.keys().isdisjoint({**headers, **credential.headers}):
             raise NoBackend("the tool's parameters name a header that the registry sends")
         headers |= made.headers
         signer, hidden = self._assertions if backend.asserted else None, [*credential.secrets]

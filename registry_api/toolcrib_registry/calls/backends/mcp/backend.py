@@ -197,15 +197,16 @@ class McpBackend:
     ) -> Callable[[str, bytes | None], Mapping[str, str]]:
         """Authenticates each request of a call by itself: a server takes an assertion once."""
         signer = self._assertions if backend.asserted else None
-        if signer is None:
-            return lambda method, body: self._auth.latest(credential)
 
         def sign(method: str, body: bytes | None) -> Mapping[str, str]:
-            if method == "DELETE":  # a session ends for no caller
+            if method == "DELETE":  # a session ends for no caller, and after a token that began it
                 return self._auth.latest(credential)
+            # of this call, never a later token of another: an answer that repeats it is withheld by `hidden`
+            if signer is None:
+                return credential.headers
             assertion = signer.made(tool.tool_id, caller, method, to.path, body)
             hidden.append(assertion.rpartition(".")[2])
-            return {**self._auth.latest(credential), ASSERTION_HEADER: assertion}
+            return {**credential.headers, ASSERTION_HEADER: assertion}
 
         return sign
 
