@@ -116,7 +116,7 @@ mcp-servers: env ## Import MCP's reference servers of npm and PyPI, call them th
 	@$(BIN)/python $(PEERS)/environments.py
 	$(BIN)/python -m pytest -q -s -m peers tests/peers/test_reference_servers.py $(ARGS)
 
-bench: env build-tools ## Measure, and print the figures of docs/contributing/performance.md
+bench: env build-tools ## Measure, and print most figures of docs/contributing/performance.md
 	@exec $(BIN)/python bench/run.py $(ARGS)
 
 tails: env ## Measure how much longer the slowest calls take than the usual ones, against bare proxies; fails above 1.5 times; wants a quiet machine

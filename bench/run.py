@@ -1,4 +1,4 @@
-"""Every figure of docs/contributing/performance.md: `python bench/run.py [PART…] [--quick]`.
+"""Figures of docs/contributing/performance.md: `python bench/run.py [PART…] [--quick]`.
 
 Parts: arguments, assertion, discovery, call, tails, access_review, replica_memory, propagation, catalog, memory,
 operator_memory; all of them without one. Tables go to the screen, the same as JSON to bench/out/. The last four need the

@@ -1,4 +1,7 @@
-"""YAML as Kubernetes reads it, bounded, with the line of each value: manifests, and the local mode's hosts file."""
+"""YAML as Kubernetes reads it, bounded, with the line of each value; `loose`: as other programs read it.
+
+Of manifests, and of the local mode's hosts file.
+"""
 
 from __future__ import annotations
 

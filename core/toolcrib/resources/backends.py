@@ -122,7 +122,7 @@ def address_rules(barred: str, said: str) -> tuple[Rule, ...]:
 
 
 class HttpBackend(Model):
-    """A plain HTTP endpoint: arguments go out as JSON, the answer comes back."""
+    """A plain HTTP endpoint: arguments go out as `parameters` and `body` say, the answer comes back."""
 
     service: ServiceReference | None = Field(
         default=None, description="A Service of the Tool's own namespace."

@@ -112,7 +112,7 @@ def imported(
             f"{len(asked):,} operations are asked for, and a namespace holds {MAX_TOOLS:,} Tools",
             "choose some with --include, for example --include 'GET /users*'",
         )
-    place = _place(mapped(document.content), wanted)
+    place = _place(document.content, wanted)
     result = Result(name, place, total=len(found), unasked=len(found) - len(asked))
     schemas, security = Schemas(document), Security(document)
     secrets: dict[str, str] = {}
@@ -173,7 +173,7 @@ def _place(content: dict[str, Any], wanted: Wanted) -> Place:
     server = next(iter(listed(content.get("servers"))), {"url": "/"})
     address = _address(mapped(server), wanted.source)
     if wanted.service is not None:
-        path = urlsplit(address or "").path if address is not None else _path_alone(mapped(server))
+        path = urlsplit(address).path if address is not None else _path_alone(mapped(server))
         return Place(wanted.service, re.sub(r"[{}].*", "", path))
     if address is None:
         said = mapped(server).get("url")

@@ -126,11 +126,11 @@ def _parameter(
             return None
         if re.fullmatch(HEADER, name) is None or is_reserved_header(name):
             raise LeftOutError("it needs a header that no argument can fill")
-    sent_as, schema = _sent(document, where, name, one)
-    schema = {**schema}
+    sent_as, given, note = _sent(document, where, name, one)
+    schema = {**given}
     if text := plain(one.get("description")):
-        schema["description"] = text + schema.pop("_note", "")
-    elif note := schema.pop("_note", ""):
+        schema["description"] = text + note
+    elif note:
         schema["description"] = note.strip()
     if one.get("deprecated") is True:
         schema["deprecated"] = True
@@ -148,10 +148,12 @@ def _parameter(
     return Parameter(name, where, sent_as, schema, required, slashes, example)
 
 
-def _sent(document: Document, place: ParameterPlace, name: str, one: dict[str, Any]) -> tuple[str, Schema]:
-    """The name it is sent under, and the schema of the argument."""
+def _sent(
+    document: Document, place: ParameterPlace, name: str, one: dict[str, Any]
+) -> tuple[str, Schema, str]:
+    """The name it is sent under, the schema of the argument, and what its description says of its form."""
     if "content" in one:
-        return name, {"type": "string", "_note": " JSON."}
+        return name, {"type": "string"}, " JSON."
     schema = one.get("schema")
     schema = schema if isinstance(schema, dict) else {}
     resolved = document.resolved(schema)
@@ -165,7 +167,7 @@ def _sent(document: Document, place: ParameterPlace, name: str, one: dict[str, A
         items = document.resolved(resolved["items"]) if isinstance(resolved.get("items"), dict) else {}
         plain_items = lists and items.get("type") not in ("object", "array")
         # servers that read name[key] take lists of single values as name[]
-        return (f"{name}[]" if plain_items else name), schema
+        return (f"{name}[]" if plain_items else name), schema, ""
     if (
         not isinstance(style, str)
         or style not in _SEPARATORS
@@ -175,5 +177,5 @@ def _sent(document: Document, place: ParameterPlace, name: str, one: dict[str, A
     if objects:
         raise LeftOutError("it has a parameter that is an object")
     if lists and not (place is ParameterPlace.QUERY and style == "form" and exploded):
-        return name, {"type": "string", "_note": f" Values, separated by {_SEPARATORS[style]}."}
-    return name, schema
+        return name, {"type": "string"}, f" Values, separated by {_SEPARATORS[style]}."
+    return name, schema, ""

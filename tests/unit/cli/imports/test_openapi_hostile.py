@@ -48,6 +48,14 @@ def test_a_style_that_is_no_text_concerns_its_parameter_alone(style: Any) -> Non
     )
 
 
+@pytest.mark.parametrize("note", [5, " Not ours."])
+def test_a_note_in_a_schema_of_the_document_is_no_part_of_the_description(note: Any) -> None:
+    schema = {"type": "string", "_note": note}
+    given = {"name": "q", "in": "query", "description": "What to find.", "schema": schema}
+
+    assert one(parameters=[given])["inputSchema"]["properties"]["q"]["description"] == "What to find."
+
+
 def test_lone_surrogates_leave_their_operation_out_and_the_others_in() -> None:
     twins = {f"S{chr(code)}": {"type": "string"} for code in (0xD800, 0xD801)}
     refers = {name: {"$ref": f"#/components/schemas/{name}"} for name in twins}
