@@ -9,6 +9,7 @@ with DynamicToolAgent("safecracker", TokenFile("/var/run/secrets/toolcrib/token"
 
 from toolcrib_runner.adapters.client_credentials import ClientCredentials
 from toolcrib_runner.adapters.registry_http import RegistryHttp
+from toolcrib_runner.agent import DynamicToolAgent
 from toolcrib_runner.discovery import DiscoveredTool, Parameter, Rediscovery
 from toolcrib_runner.errors import (
     AmbiguousTool,
@@ -34,7 +35,6 @@ from toolcrib_runner.errors import (
 )
 from toolcrib_runner.follower import Pace
 from toolcrib_runner.metrics import RunnerMetrics
-from toolcrib_runner.modes.dynamic import DynamicToolAgent
 from toolcrib_runner.tokens import StaticToken, TokenFile, TokenSource
 from toolcrib_runner.usage import UsageStats
 

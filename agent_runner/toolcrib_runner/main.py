@@ -25,10 +25,10 @@ from toolcrib.telemetry import logs, tracing
 from toolcrib.version import __version__
 from toolcrib_runner import health, results
 from toolcrib_runner.adapters.openai_model import OpenAIModel
+from toolcrib_runner.agent import DynamicToolAgent
 from toolcrib_runner.errors import TokenUnavailable
 from toolcrib_runner.loop import Bounds, Outcome, Report, TaskLoop
 from toolcrib_runner.metrics import RunnerMetrics
-from toolcrib_runner.modes.dynamic import DynamicToolAgent
 from toolcrib_runner.settings import SOURCE, RunnerSettings
 from toolcrib_runner.tokens import TokenFile
 from toolcrib_runner.usage import Usage

@@ -1,1 +1,1 @@
-"""How an agent comes by its tools: one module a mode. A mode decides what a model is shown and when that changes."""
+"""How much of its view an agent shows its model: everything, or what the model asked for."""

@@ -19,7 +19,7 @@ from registry_harness import backend, binding, mint, tool
 from registry_process import RegistryProcess, configuration, process
 from service_proxy import load, service
 from stub_server import Answer, Asked, answering
-from toolcrib_runner.modes.dynamic import DynamicToolAgent
+from toolcrib_runner.agent import DynamicToolAgent
 
 TOKEN = mint("system:serviceaccount:team:bot")
 AUTH = {"Authorization": f"Bearer {TOKEN}"}

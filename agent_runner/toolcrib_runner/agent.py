@@ -1,4 +1,4 @@
-"""Dynamic: everything the agent is granted, discovered at run time and kept current while it runs."""
+"""An agent that discovers everything it is granted at run time, and keeps that current while it runs."""
 
 from __future__ import annotations
 
