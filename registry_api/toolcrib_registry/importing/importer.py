@@ -16,6 +16,7 @@ from toolcrib_registry.importing.room import Room
 from toolcrib_registry.importing.routes import Routes
 from toolcrib_registry.importing.watch import Parts, Watch
 from toolcrib_registry.upstream.client import McpClient
+from toolcrib_registry.upstream.lists import Kind
 from toolcrib_registry.upstream.servers import Bounds
 
 log = logging.getLogger(__name__)
@@ -72,9 +73,11 @@ class Importer:
         large = asyncio.Semaphore(_LARGE_AT_ONCE)
         self._parts = Parts(
             client, routes, bounds or Bounds(), clock, large, room or Room(), self._change,
-            observer.server_seen, dice,
+            observer.server_seen, self._told, dice,
         )  # fmt: skip
         client.on_change = self._noticed
+        self.on_change: Callable[[str, Kind], None] = lambda server, kind: None
+        """Told a server and which of its lists has changed, at each notice: on its stream, or during a call."""
         self._watches: dict[str, Watch] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._until = 0.0
@@ -179,10 +182,14 @@ class Importer:
         for watch in watches:
             self._drop(watch)
 
-    def _noticed(self, server: str) -> None:
-        # a session of one caller has a mark of its own after the name
-        if (watch := self._watches.get(server.partition(" ")[0])) is not None:
+    def _noticed(self, key: str, kind: Kind) -> None:
+        server = key.partition(" ")[0]  # a session of one caller has a mark of its own after the name
+        self._told(server, kind)
+        if kind is Kind.TOOLS and (watch := self._watches.get(server)) is not None:
             watch.notice()
+
+    def _told(self, server: str, kind: Kind) -> None:
+        self.on_change(server, kind)
 
     def _change(self) -> None:
         self._counter += 1

@@ -1,4 +1,4 @@
-"""Follows the notices of one server that its list has changed, in a task of its own, and asks for them again when they end."""
+"""Follows the notices of one server that its lists have changed, in a task of its own, and asks for them again when they end."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from toolcrib_registry.importing import pacing
 from toolcrib_registry.outbound.errors import OutboundError
 from toolcrib_registry.upstream.client import McpClient
 from toolcrib_registry.upstream.errors import McpFailure, NoticesTooFast, RefusedByRpc, RefusedByStatus
-from toolcrib_registry.upstream.protocol import LIST_CHANGED, STATELESS
+from toolcrib_registry.upstream.lists import BY_NOTICE, CHANGING, Kind
+from toolcrib_registry.upstream.protocol import STATELESS
 from toolcrib_registry.upstream.servers import Asking, Facts, Server
 
 log = logging.getLogger(__name__)
@@ -32,11 +33,17 @@ class Listener:
 
     Args:
         client: asks the server.
-        heard: called when the list may have changed, and when a stream begins or ends.
+        heard: called when the list of tools may have changed, and when a stream begins or ends.
+        told: told which list has changed, at each notice.
     """
 
-    def __init__(self, client: McpClient, heard: Callable[[], None]) -> None:
-        self._client, self._heard = client, heard
+    def __init__(
+        self,
+        client: McpClient,
+        heard: Callable[[], None],
+        told: Callable[[Kind], None] = lambda kind: None,
+    ) -> None:
+        self._client, self._heard, self._told = client, heard, told
         self._task: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
         self._facts: Facts | None = None
@@ -46,8 +53,8 @@ class Listener:
 
     @property
     def promised(self) -> bool:
-        """Whether the server tells of changes at present, by its own word."""
-        return self._open and self._facts is not None and _declares(self._facts)
+        """Whether the server tells of changes of its tools at present, by its own word."""
+        return self._open and self._facts is not None and Kind.TOOLS in declared(self._facts)
 
     async def follow(self, server: Server, asking: Asking, facts: Facts) -> None:
         """Begin, if the server offers that and it has not begun; returns once the stream is open, or is not to be had now."""
@@ -55,10 +62,11 @@ class Listener:
         if self._task is not None:
             return
         # in the handshake era servers send notices that they have not declared
-        if facts.version == STATELESS and not _declares(facts):
+        kinds = declared(facts)
+        if facts.version == STATELESS and not kinds:
             return
         self._settled.clear()
-        self._task = asyncio.create_task(self._run(server, asking))
+        self._task = asyncio.create_task(self._run(server, asking, kinds))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(OPENING):
                 await self._settled.wait()
@@ -75,12 +83,12 @@ class Listener:
         if task is not None:
             await asyncio.gather(task, return_exceptions=True)
 
-    async def _run(self, server: Server, asking: Asking) -> None:
+    async def _run(self, server: Server, asking: Asking, kinds: tuple[Kind, ...]) -> None:
         failures = 0
         while True:
             began, refused, too_fast = time.monotonic(), False, False
             try:
-                await self._followed(server, asking)
+                await self._followed(server, asking, kinds)
             except NoticesTooFast:
                 too_fast = True
                 log.warning("%s sends too many notices: its list is read at intervals", server.key)
@@ -98,14 +106,16 @@ class Listener:
             failures = 0 if time.monotonic() - began > _LASTING and not too_fast else failures + 1
             await asyncio.sleep(pacing.until_heard(failures - 1, refused=refused, too_fast=too_fast))
 
-    async def _followed(self, server: Server, asking: Asking) -> None:
-        async with self._client.listen(server, asking) as notices:
+    async def _followed(self, server: Server, asking: Asking, kinds: tuple[Kind, ...]) -> None:
+        async with self._client.listen(server, asking, kinds) as notices:
             if self._facts is not None and self._facts.version != STATELESS:
                 self._opened()
             async for notice in notices:
-                if notice.method == LIST_CHANGED:
-                    self._heard()
-                elif notice.method == _ACKNOWLEDGED and _honoured(notice.params):
+                if (kind := BY_NOTICE.get(notice.method)) is not None:
+                    self._told(kind)
+                    if kind is Kind.TOOLS:
+                        self._heard()
+                elif notice.method == _ACKNOWLEDGED and _honoured(notice.params, kinds):
                     self._opened()
 
     def _opened(self) -> None:
@@ -114,11 +124,16 @@ class Listener:
         self._settled.set()
 
 
-def _declares(facts: Facts) -> bool:
-    tools = facts.capabilities.get("tools")
-    return type(tools) is dict and tools.get("listChanged") is True
+def declared(facts: Facts) -> tuple[Kind, ...]:
+    """The lists of which the server tells changes, by its own word."""
+    found = ((kind, facts.capabilities.get(kind.capability)) for kind in CHANGING)
+    return tuple(kind for kind, said in found if type(said) is dict and said.get("listChanged") is True)
 
 
-def _honoured(params: Any) -> bool:
+def _honoured(params: Any, kinds: Collection[Kind]) -> bool:
+    """Whether the stream brings the notices of tools, or at least some where those were not asked for."""
     notifications = params.get("notifications") if type(params) is dict else None
-    return type(notifications) is dict and notifications.get("toolsListChanged") is True
+    if type(notifications) is not dict:
+        return False
+    asked = (Kind.TOOLS,) if Kind.TOOLS in kinds else kinds
+    return any(notifications.get(kind.wanted) is True for kind in asked)

@@ -17,7 +17,7 @@ import orjson
 
 from toolcrib import digest
 from toolcrib_registry.calls.echoed_secrets import Secrets
-from toolcrib_registry.upstream.client import ToolList
+from toolcrib_registry.upstream.lists import Listed
 
 MOST_DEPTH = 64
 """Levels of a definition; readers of JSON give up at some hundred."""
@@ -52,14 +52,14 @@ class CredentialRepeated(Exception):
     """The list repeats what authenticates to its server: it must not become what models read."""
 
 
-def held(server: str, listed: ToolList, secrets: tuple[str, ...] = ()) -> HeldList:
+def held(server: str, listed: Listed, secrets: tuple[str, ...] = ()) -> HeldList:
     """The server's list as a replica keeps it. It takes processor time in proportion to the list: run it in a thread.
 
     Raises:
         CredentialRepeated: the list repeats one of `secrets`.
     """
     usable, unusable = list[bytes](), list[dict[str, str]]()
-    for entry in listed.tools:
+    for entry in listed.entries:
         found = _definition(entry)
         if isinstance(found, bytes):
             usable.append(found)
@@ -81,7 +81,7 @@ def held(server: str, listed: ToolList, secrets: tuple[str, ...] = ()) -> HeldLi
     info = (text for text in listed.facts.info.values() if type(text) is str)
     if Secrets.of(secrets).repeated_in(b"\n".join((body, *(_clean(text).encode() for text in info)))):
         raise CredentialRepeated
-    return HeldList(set_digest, len(listed.tools), zlib.compress(body, 1))
+    return HeldList(set_digest, len(listed.entries), zlib.compress(body, 1))
 
 
 def _definition(entry: Any) -> bytes | str:

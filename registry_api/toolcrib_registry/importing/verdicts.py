@@ -12,7 +12,7 @@ from toolcrib_registry.calls.echoed_secrets import Secrets
 from toolcrib_registry.calls.errors import BackendAuthFailed, BackendUnavailable, CallError, CredentialPending
 from toolcrib_registry.outbound import errors as outbound
 from toolcrib_registry.upstream import errors as upstream
-from toolcrib_registry.upstream.client import Cut
+from toolcrib_registry.upstream.lists import Cut
 
 _INTERNAL_ERROR = -32603
 _METHOD_NOT_FOUND = -32601

@@ -16,6 +16,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from toolcrib.wire.imports import ServerOutcome, ServerSeen, ServerWanted
 from toolcrib_registry.calls.backends.routes import NONE
@@ -28,8 +29,9 @@ from toolcrib_registry.importing.room import Room
 from toolcrib_registry.importing.routes import Route, Routes
 from toolcrib_registry.importing.verdicts import Verdict
 from toolcrib_registry.outbound.errors import OutboundError, TooLarge
-from toolcrib_registry.upstream.client import Cut, McpClient, ToolList
+from toolcrib_registry.upstream.client import McpClient
 from toolcrib_registry.upstream.errors import LoginRequired, McpFailure
+from toolcrib_registry.upstream.lists import Cut, Kind, Listed
 from toolcrib_registry.upstream.servers import Bounds, Facts, Server
 
 log = logging.getLogger(__name__)
@@ -55,6 +57,7 @@ class Parts:
         room: memory for lists.
         changed: told that a row has changed.
         observe: told a server and the outcome of a look.
+        told: told a server and which of its lists has changed, at each notice.
         dice: from 0 to 1.
     """
 
@@ -66,6 +69,7 @@ class Parts:
     room: Room
     changed: Callable[[], None]
     observe: Callable[[str, ServerOutcome], None]
+    told: Callable[[str, Kind], None]
     dice: Callable[[], float] = field(default=random.random)
 
 
@@ -88,7 +92,7 @@ class Watch:
         self._allowance = pacing.Allowance(time.monotonic)
         self._failures = 0
         self._is_large = False
-        self._listener = Listener(parts.client, self._heard)
+        self._listener = Listener(parts.client, self._heard, partial(parts.told, wanted.server))
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -208,21 +212,21 @@ class Watch:
             await self._listener.end()
         self._route = route
 
-    async def _listed(self, route: Route) -> ToolList:
+    async def _listed(self, route: Route) -> Listed:
         client, server, asking = self._parts.client, route.server, route.asking
         if not self._is_large:
             with contextlib.suppress(TooLarge):
-                listed = await client.tools(server, asking, at_most=SMALL)
+                listed = await client.listed(server, asking, at_most=SMALL)
                 if listed.cut is not Cut.BYTES:
                     return listed
         # few at a time: as objects a list takes many times its bytes
         async with self._parts.large:
             self._is_large = True
-            listed = await client.tools(server, replace(asking, seconds=min(asking.seconds, LARGE_SECONDS)))
+            listed = await client.listed(server, replace(asking, seconds=min(asking.seconds, LARGE_SECONDS)))
         self._is_large = listed.size > SMALL
         return listed
 
-    async def _kept(self, route: Route, listed: ToolList) -> HeldList | Verdict:
+    async def _kept(self, route: Route, listed: Listed) -> HeldList | Verdict:
         bounds = self._parts.bounds
         if listed.cut is not None:
             return verdicts.of_cut(listed.cut, bounds.pages, bounds.list_bytes)
@@ -232,7 +236,7 @@ class Watch:
             return verdicts.REPEATED
         return found if self._parts.room.replace(self.held, found) else verdicts.NO_ROOM
 
-    def _succeeded(self, found: HeldList, listed: ToolList) -> float:
+    def _succeeded(self, found: HeldList, listed: Listed) -> float:
         self._failures, self.held = 0, found
         now = self._parts.clock.now()
         self._say(

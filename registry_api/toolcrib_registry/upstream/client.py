@@ -14,24 +14,24 @@ import contextlib
 import itertools
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from toolcrib_registry.outbound.errors import OutboundError, TimedOut
 from toolcrib_registry.outbound.messages import Outbound
-from toolcrib_registry.upstream import eras, messages, sessions
+from toolcrib_registry.upstream import eras, lists, messages, sessions
 from toolcrib_registry.upstream.errors import AnswerBroken, McpFailure, RefusedByRpc, RefusedByStatus
 from toolcrib_registry.upstream.exchanges import Answered, Exchanges
 from toolcrib_registry.upstream.header_fields import METHOD, NAME, NAMED, VERSION, wrapped
+from toolcrib_registry.upstream.lists import BY_NOTICE, Kind, Listed
 from toolcrib_registry.upstream.messages import Notification, ServerRequest
 from toolcrib_registry.upstream.protocol import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO,
     CLIENT_INFO_META_KEY,
-    LIST_CHANGED,
     PROGRESS_TOKEN,
     PROTOCOL_VERSION_META_KEY,
 )
@@ -59,34 +59,6 @@ class _Known:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
 
 
-class Cut(StrEnum):
-    """Why a list was not read to its end."""
-
-    REPEATED = "a cursor came twice"
-    BYTES = "the list has too many bytes"
-    PAGES = "the list has too many pages"
-    TOOLS = "the list has too many tools"
-
-
-@dataclass(frozen=True, slots=True)
-class ToolList:
-    """The tools of a server, as it has them.
-
-    Attributes:
-        tools: all of them, or those of the pages that were read.
-        facts: what the server says of itself.
-        size: bytes of all its pages.
-        ttl_ms: for how long the list may be kept; None: it does not say.
-        cut: why reading ended before the list did; None: it is whole.
-    """
-
-    tools: tuple[Any, ...] = field(repr=False)
-    facts: Facts
-    size: int = 0
-    ttl_ms: int | None = None
-    cut: Cut | None = None
-
-
 class McpClient:
     """Asks MCP servers. Used from one event loop only.
 
@@ -101,8 +73,8 @@ class McpClient:
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._ids = itertools.count(1).__next__
         self._aside: set[asyncio.Task[None]] = set()
-        self.on_change: Callable[[str], None] = lambda key: None
-        """Told the key of a server that says during a call that its list of tools has changed."""
+        self.on_change: Callable[[str, Kind], None] = lambda key, kind: None
+        """Told the key of a server that says during a call that one of its lists has changed, and which."""
 
     async def close(self) -> None:
         """End all sessions; what servers are still to be told is told, or given up after a moment."""
@@ -144,49 +116,31 @@ class McpClient:
                 known.link = found
             return (found or await self._link(known, asking)).facts
 
-    async def tools(self, server: Server, asking: Asking, *, at_most: int | None = None) -> ToolList:
-        """The server's tools, page by page, within the bounds of lists; `at_most`: bytes, if fewer than those say.
+    async def listed(
+        self, server: Server, asking: Asking, kind: Kind = Kind.TOOLS, *, at_most: int | None = None
+    ) -> Listed:
+        """What the server lists of a kind, page by page, within the bounds of lists.
+
+        `at_most`: bytes, if fewer than those say.
 
         Raises:
             McpFailure, OutboundError: one of the pages did not come.
         """
-        bounds, tools, seen = self._bounds, list[Any](), set[str]()
+        bounds = self._bounds
         most = bounds.list_bytes if at_most is None else min(at_most, bounds.list_bytes)
-        size, ttl, cut = 0, None, None
-        params: dict[str, str] = {}
         async with _deadline(asking):
-            while True:
-                question = Question("tools/list", params, at_most=most - size)
-                answered = await self._asked(server, asking, question)
-                page = answered.fields
-                listed, cursor, ttl = page.get("tools"), page.get("nextCursor"), page.get("ttlMs", ttl)
-                if type(listed) is not list or not isinstance(cursor, str | None):
-                    raise AnswerBroken("the server's list of tools is not one")
-                tools += listed
-                size += len(answered.text)
-                if len(tools) > bounds.tools:
-                    cut = Cut.TOOLS
-                elif cursor is not None:
-                    cut = self._cut(cursor, seen, most - size)
-                if cursor is None or cut is not None:
-                    break
-                seen.add(cursor)
-                params = {"cursor": cursor}
+            pages = await lists.read(partial(self._asked, server, asking), kind, bounds, most)
             known = self._of(server)
             facts = (known.link or await self._link(known, asking)).facts
-        return ToolList(tuple(tools), facts, size, ttl if type(ttl) is int and ttl >= 0 else None, cut)
-
-    def _cut(self, cursor: str, seen: set[str], left: int) -> Cut | None:
-        """Why the page that `cursor` names is not read."""
-        if cursor in seen:
-            return Cut.REPEATED
-        if left <= 0:
-            return Cut.BYTES
-        return Cut.PAGES if len(seen) + 1 >= self._bounds.pages else None
+        return Listed(pages.entries, facts, pages.size, pages.ttl_ms, pages.cut)
 
     @asynccontextmanager
-    async def listen(self, server: Server, asking: Asking) -> AsyncIterator[AsyncIterator[Notification]]:
-        """The server's notices that its list of tools has changed, for as long as it sends any.
+    async def listen(
+        self, server: Server, asking: Asking, kinds: Sequence[Kind] = (Kind.TOOLS,)
+    ) -> AsyncIterator[AsyncIterator[Notification]]:
+        """The server's notices that its lists of `kinds` have changed, for as long as it sends any.
+
+        In the handshake era it sends those of all lists.
 
         `asking.seconds` is for the beginning. The iterator ends with the stream.
 
@@ -199,22 +153,22 @@ class McpClient:
             link = await self._link(known, asking)
         async with AsyncExitStack() as stack:
             try:
-                values = await stack.enter_async_context(self._notices(server, asking, link))
+                values = await stack.enter_async_context(self._notices(server, asking, link, kinds))
             except (RefusedByRpc, RefusedByStatus) as refused:
                 # any other refusal may mean that there are no notices, whatever the era
                 if not eras.lost_session(refused, link) or not self._refused(known, link, refused):
                     raise
                 async with _deadline(asking):
                     link = await self._link(known, asking)
-                values = await stack.enter_async_context(self._notices(server, asking, link))
+                values = await stack.enter_async_context(self._notices(server, asking, link, kinds))
             yield _notifications(values)
 
     def _notices(
-        self, server: Server, asking: Asking, link: Link
+        self, server: Server, asking: Asking, link: Link, kinds: Sequence[Kind]
     ) -> AbstractAsyncContextManager[AsyncIterator[Any]]:
         if not link.stateless:
             return self._exchanges.notices(server, asking, "GET", None, sessions.fields_of(link))
-        question = Question("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+        question = Question("subscriptions/listen", {"notifications": {kind.wanted: True for kind in kinds}})
         body, fields = self._written(link, question, self._ids())
         return self._exchanges.notices(server, asking, "POST", body, fields)
 
@@ -240,8 +194,8 @@ class McpClient:
                     raise AnswerBroken(f"the server made more than {_MOST_REQUESTS} requests during one call")
                 if not link.stateless:
                     await self._aside_now(server, asking, messages.answer_to(heard), sessions.fields_of(link))
-            elif heard.method == LIST_CHANGED:
-                self.on_change(server.key)
+            elif (changed := BY_NOTICE.get(heard.method)) is not None:
+                self.on_change(server.key, changed)
             elif (
                 question.progress is not None
                 and heard.method == "notifications/progress"

@@ -31,7 +31,6 @@ __all__ = [
     "HEADER_MISMATCH",
     "INVALID_REQUEST",
     "LATEST_HANDSHAKE",
-    "LIST_CHANGED",
     "METHOD_NOT_FOUND",
     "MISSING_REQUIRED_CLIENT_CAPABILITY",
     "OWN",
@@ -52,7 +51,6 @@ CAPABILITIES: Final = frozenset(ClientCapabilities.model_fields)
 """What a client may declare."""
 OWN: Final = "io.modelcontextprotocol/"
 """What keys of `_meta` begin with that are the protocol's own."""
-LIST_CHANGED: Final = "notifications/tools/list_changed"
 PROGRESS_TOKEN: Final = "progressToken"
 _SHOWN = 64
 

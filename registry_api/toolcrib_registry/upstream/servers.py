@@ -22,7 +22,9 @@ class Bounds:
         notice_bytes: of one notice on a stream of notices.
         notice_burst: bytes of all notices within ten seconds.
         list_bytes: of all pages of a list.
-        pages, tools: of a list.
+        pages: of a list.
+        tools: of a list of tools.
+        entries: of a list of resources, templates or prompts.
     """
 
     request_bytes: int = 4 << 20
@@ -33,6 +35,7 @@ class Bounds:
     list_bytes: int = 16 << 20
     pages: int = 100
     tools: int = MOST_TOOLS
+    entries: int = 10_000
 
 
 def unsigned(method: str, body: bytes | None) -> Mapping[str, str]:

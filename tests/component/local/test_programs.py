@@ -96,8 +96,8 @@ async def test_what_a_program_asks_is_answered_unsupported_and_notices_do_not_di
     server = stage.server("chatty")
     assert "unsupported" in await stage.call(server, "asks")
     assert await stage.call(server, "flood") == "done"
-    listed = await stage.client.tools(server, Asking(20))
-    assert len(listed.tools) == 10
+    listed = await stage.client.listed(server, Asking(20))
+    assert len(listed.entries) == 10
 
 
 async def test_a_program_that_ended_is_started_again_and_says_how_it_ended(stage: Stage) -> None:

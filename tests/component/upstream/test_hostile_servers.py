@@ -16,7 +16,7 @@ from toolcrib_registry.outbound.errors import (
     TimedOut,
     TooLarge,
 )
-from toolcrib_registry.upstream.client import Cut, McpClient
+from toolcrib_registry.upstream.client import McpClient
 from toolcrib_registry.upstream.errors import (
     AnswerBroken,
     McpFailure,
@@ -24,6 +24,7 @@ from toolcrib_registry.upstream.errors import (
     RefusedByStatus,
     RequestTooLarge,
 )
+from toolcrib_registry.upstream.lists import Cut
 from toolcrib_registry.upstream.servers import Asking, Question
 
 pytestmark = pytest.mark.anyio
@@ -210,9 +211,9 @@ def pages(cursor_of: Callable[[int], str | None], pad: int = 0) -> Callable[[Wir
 
 async def test_a_list_is_read_page_by_page(client: McpClient) -> None:
     async with serving(stateless(tools_list=pages(lambda n: f"c{n}" if n < 3 else None))) as up:
-        found = await client.tools(up.server(), Asking())
+        found = await client.listed(up.server(), Asking())
 
-    assert [tool["name"] for tool in found.tools] == ["tool-1", "tool-2", "tool-3"]
+    assert [tool["name"] for tool in found.entries] == ["tool-1", "tool-2", "tool-3"]
     assert (found.cut, found.ttl_ms, found.facts.info["name"]) == (None, 5_000, "files")
     assert [w.message["params"].get("cursor") for w in up.of("tools/list")] == [None, "c1", "c2"]
 
@@ -229,7 +230,7 @@ async def test_a_list_without_an_end_is_cut_and_says_so(
     client: McpClient, cursor_of: Any, pad: int, cut: Cut, asked: int
 ) -> None:
     async with serving(stateless(tools_list=pages(cursor_of, pad))) as up:
-        found = await client.tools(up.server(), Asking())
+        found = await client.listed(up.server(), Asking())
 
     assert found.cut is cut
     assert len(up.of("tools/list")) == asked
@@ -238,7 +239,7 @@ async def test_a_list_without_an_end_is_cut_and_says_so(
 async def test_a_list_may_not_grow_beyond_its_bytes_over_many_pages(client: McpClient) -> None:
     async with serving(stateless(tools_list=pages(lambda n: f"c{n}", 20_000))) as up:
         with pytest.raises(TooLarge):
-            await client.tools(up.server(), Asking())
+            await client.listed(up.server(), Asking())
 
     assert len(up.of("tools/list")) == 3
 
@@ -250,7 +251,7 @@ async def test_a_list_that_is_none_is_refused(client: McpClient, listed: Any) ->
 
     async with serving(stateless(tools_list=page)) as up:
         with pytest.raises(AnswerBroken):
-            await client.tools(up.server(), Asking())
+            await client.listed(up.server(), Asking())
 
 
 async def test_notices_are_bounded_one_by_one_and_never_pile_up(client: McpClient) -> None:

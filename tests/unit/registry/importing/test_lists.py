@@ -10,7 +10,7 @@ import pytest
 from mcp_lists import definition
 from toolcrib.wire.imports import ServerList
 from toolcrib_registry.importing import lists
-from toolcrib_registry.upstream.client import ToolList
+from toolcrib_registry.upstream.lists import Listed
 from toolcrib_registry.upstream.servers import Facts
 
 BASE = definition(
@@ -27,8 +27,8 @@ def digest(*tools: Any, instructions: str = "") -> str:
     return lists.held("team/files", listed(*tools, instructions=instructions)).set_digest
 
 
-def listed(*tools: Any, instructions: str = "") -> ToolList:
-    return ToolList(tools, Facts("2026-07-28", {"name": "x"}, {}, instructions))
+def listed(*tools: Any, instructions: str = "") -> Listed:
+    return Listed(tools, Facts("2026-07-28", {"name": "x"}, {}, instructions))
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,11 @@ def test_what_a_server_says_of_itself_may_be_anything_but_its_credential() -> No
     odd = {"name": "half \ud800", "version": 10**30, "icons": [{}], "title": "first-secret"}
 
     assert (
-        lists.held("team/files", ToolList((BASE,), Facts("2026-07-28", odd, {}, "")), ("other-secret",)).tools
+        lists.held("team/files", Listed((BASE,), Facts("2026-07-28", odd, {}, "")), ("other-secret",)).tools
         == 1
     )
     with pytest.raises(lists.CredentialRepeated):
-        lists.held("team/files", ToolList((BASE,), Facts("2026-07-28", odd, {}, "")), ("first-secret",))
+        lists.held("team/files", Listed((BASE,), Facts("2026-07-28", odd, {}, "")), ("first-secret",))
 
 
 @pytest.mark.parametrize("same", [{"x-own": 1}, {"execution": {"taskSupport": "optional"}}])

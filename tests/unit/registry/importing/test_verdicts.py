@@ -9,7 +9,7 @@ from toolcrib_registry.calls.backends.routes import NONE, Authentication
 from toolcrib_registry.importing import verdicts
 from toolcrib_registry.outbound import errors as outbound
 from toolcrib_registry.upstream import errors as upstream
-from toolcrib_registry.upstream.client import Cut
+from toolcrib_registry.upstream.lists import Cut
 
 SECRET = Authentication({"authorization": "Bearer s3cr3t-token"}, ("s3cr3t-token",))
 
