@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from toolcrib.identity import Identity
 from toolcrib.wire.publish import PublishedTool
@@ -23,6 +25,7 @@ from toolcrib_registry.calls.errors import (
     UpstreamUnreachable,
 )
 
+_T = TypeVar("_T")
 _DOWN = (502, 503, 504)
 _ANSWERED = (
     ToolError, UpstreamError, UpstreamProtocol, UpstreamTooLarge, UpstreamRedirect, LoginRequired, TransportUnsupported,
@@ -50,19 +53,30 @@ class Breaking:
         Raises:
             CallError: see `calls.errors`.
         """
-        key = _key(tool)
-        if key is None:
-            return await self.backend.call(tool, arguments, request_id, caller, exchange)
-        tried, answered = self.breakers.enter(key), None
-        try:
-            answer = await self.backend.call(tool, arguments, request_id, caller, exchange)
-            answered = True
-        except CallError as error:
-            answered = _answered(error)
-            raise
-        finally:
-            self.breakers.leave(key, answered, tried=tried)
-        return answer
+        return await within(
+            self.breakers, tool, lambda: self.backend.call(tool, arguments, request_id, caller, exchange)
+        )
+
+
+async def within(breakers: Breakers, tool: PublishedTool, work: Callable[[], Awaitable[_T]]) -> _T:
+    """What `work` gets of the tool's backend, unless its breaker is open.
+
+    Raises:
+        CallError: see `calls.errors`.
+    """
+    key = _key(tool)
+    if key is None:
+        return await work()
+    tried, answered = breakers.enter(key), None
+    try:
+        found = await work()
+        answered = True
+    except CallError as error:
+        answered = _answered(error)
+        raise
+    finally:
+        breakers.leave(key, answered, tried=tried)
+    return found
 
 
 def _key(tool: PublishedTool) -> str | None:

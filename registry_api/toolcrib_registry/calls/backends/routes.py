@@ -18,7 +18,6 @@ from toolcrib.identity import Identity
 from toolcrib.resources import credential_hosts
 from toolcrib.resources.backends import ASSERTION_HEADER, AuthType
 from toolcrib.wire.publish import Credential, PublishedAuth, PublishedBackend, PublishedTool
-from toolcrib_registry.calls.backends.port import ToolAnswer
 from toolcrib_registry.calls.backends.remedies import Remedies
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.errors import (
@@ -195,9 +194,7 @@ async def tried(
         return await once(left)
 
 
-async def judged_in_turn(
-    judge: Callable[[], ToolAnswer], size: int, caller: Identity, large: LargeRequests
-) -> ToolAnswer:
+async def judged_in_turn(judge: Callable[[], _T], size: int, caller: Identity, large: LargeRequests) -> _T:
     """What `judge` makes of an answer of `size` bytes; a large one is judged in a thread, in the caller's turn."""
     if size <= _LARGE:
         return judge()

@@ -11,38 +11,30 @@ from typing import Any
 import orjson
 
 from toolcrib.identity import Identity, Issuer
-from toolcrib.resources.backends import ASSERTION_HEADER
 from toolcrib.schemas import header_marks
 from toolcrib.schemas.header_marks import Mirror
-from toolcrib.wire.publish import PublishedBackend, PublishedTool
+from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.calls.arguments import CheckedArguments
-from toolcrib_registry.calls.backends.authenticating import REJECTED, Authenticating, Caller
+from toolcrib_registry.calls.backends.authenticating import Caller
 from toolcrib_registry.calls.backends.mcp.answers import judged
-from toolcrib_registry.calls.backends.mcp.refusals import translated
+from toolcrib_registry.calls.backends.mcp.requests import McpRequests
 from toolcrib_registry.calls.backends.port import NO_EXCHANGE, Exchange, Progress, ToolAnswer
 from toolcrib_registry.calls.backends.remedies import CLUSTER, Remedies
 from toolcrib_registry.calls.backends.routes import (
     Asserts,
-    Authentication,
     judged_in_turn,
-    place,
     repeatable,
-    tried,
 )
-from toolcrib_registry.calls.backends.routes import translated as translated_way
 from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.echoed_secrets import Secrets
 from toolcrib_registry.calls.errors import NoBackend
 from toolcrib_registry.calls.oauth.tokens import Tokens
 from toolcrib_registry.limits.large_requests import LargeRequests
-from toolcrib_registry.outbound.errors import OutboundError
-from toolcrib_registry.outbound.guard import PolicySource, Target
+from toolcrib_registry.outbound.guard import PolicySource
 from toolcrib_registry.upstream import header_fields
 from toolcrib_registry.upstream.client import McpClient
-from toolcrib_registry.upstream.errors import LoginRequired, McpFailure
-from toolcrib_registry.upstream.exchanges import Answered
-from toolcrib_registry.upstream.servers import Asking, Question, Server
+from toolcrib_registry.upstream.servers import Question
 
 _MOST_MIRRORS = 4_096
 _MOST_MESSAGE = 4_096
@@ -78,13 +70,19 @@ class McpBackend:
         remedies: Remedies = CLUSTER,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._client = client
-        self._auth = Authenticating(credentials, tokens, remedies, issuers or {})
-        self._policy = policy
-        self._limits = limits or CallBounds()
-        self._assertions = assertions
+        self.requests = McpRequests(
+            client,
+            credentials,
+            policy,
+            limits or CallBounds(),
+            assertions=assertions,
+            tokens=tokens,
+            issuers=issuers,
+            remedies=remedies,
+            clock=clock,
+        )
+        """Also for what its servers have besides tools."""
         self._large = LargeRequests() if large is None else large
-        self._remedies = remedies
         self._clock = clock
         self._mirrors: OrderedDict[str, tuple[Mirror, ...]] = OrderedDict()
 
@@ -105,50 +103,22 @@ class McpBackend:
         mcp = None if backend is None else backend.mcp
         if backend is None or mcp is None or not backend.has_place:
             raise NoBackend("the tool has no backend to call")
-        to = place(backend, tool.namespace, self._policy.current, self._remedies)
         hidden: list[str] = []
         question = self._question(tool, mcp.tool, arguments, exchange, hidden)
-        timeout = min(backend.timeout, self._limits.timeout)
         started = self._clock()
-
-        async def authenticated() -> Authentication:
-            left = timeout - (self._clock() - started)
-            found = await self._auth.of(
-                backend.auth, tool.namespace, to, left, Caller(caller, exchange.token)
-            )
-            hidden.extend(found.secrets)
-            return found
-
-        async def asked(credential: Authentication) -> Answered:
-            sign = self._signs(tool, backend, to, credential, caller, hidden)
-            server = Server(_key(mcp.server, credential), to, credential.digest, tool.namespace)
-            return await tried(
-                lambda seconds: self._client.ask(server, Asking(seconds, sign, request_id), question),
-                timeout - (self._clock() - started),
-                self._clock,
-                again=repeatable(tool),
-            )
-
-        credential = await authenticated()
-        try:
-            try:
-                answered = await asked(credential)
-            except LoginRequired:  # nothing was executed
-                if not self._auth.renewed(credential):
-                    raise
-                credential = await authenticated()
-                answered = await asked(credential)
-        except OutboundError as error:
-            raise translated_way(error) from error
-        except McpFailure as failure:
-            if isinstance(failure, LoginRequired) and credential.grant is not None:
-                raise REJECTED.copy() from failure
-            raise translated(failure, self._limits, tuple(hidden)) from failure
+        answered = await self.requests.made(
+            tool,
+            request_id,
+            Caller(caller, exchange.token),
+            hidden,
+            lambda server, asking: self.requests.client.ask(server, asking, question),
+            again=repeatable(tool),
+        )
         judge = partial(
             judged,
             answered.fields,
             answered.text,
-            limits=self._limits,
+            limits=self.requests.limits,
             elapsed=self._clock() - started,
             secrets=tuple(hidden),
         )
@@ -185,36 +155,6 @@ class McpBackend:
             if len(self._mirrors) > _MOST_MIRRORS:
                 self._mirrors.popitem(last=False)
         return found
-
-    def _signs(
-        self,
-        tool: PublishedTool,
-        backend: PublishedBackend,
-        to: Target,
-        credential: Authentication,
-        caller: Identity,
-        hidden: list[str],
-    ) -> Callable[[str, bytes | None], Mapping[str, str]]:
-        """Authenticates each request of a call by itself: a server takes an assertion once."""
-        signer = self._assertions if backend.asserted else None
-
-        def sign(method: str, body: bytes | None) -> Mapping[str, str]:
-            if method == "DELETE":  # a session ends for no caller, and after a token that began it
-                return self._auth.latest(credential)
-            # of this call, never a later token of another: an answer that repeats it is withheld by `hidden`
-            if signer is None:
-                return credential.headers
-            assertion = signer.made(tool.tool_id, caller, method, to.path, body)
-            hidden.append(assertion.rpartition(".")[2])
-            return {**credential.headers, ASSERTION_HEADER: assertion}
-
-        return sign
-
-
-def _key(server: str, credential: Authentication) -> str:
-    """What era and session are kept by: callers with tokens of their own share none."""
-    grant = credential.grant
-    return server if grant is None or not grant.subject else f"{server} {grant.subject[:16]}"
 
 
 def _told(
