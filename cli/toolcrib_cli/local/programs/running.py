@@ -19,7 +19,8 @@ from toolcrib_registry.calls.echoed_secrets import Secrets
 from toolcrib_registry.outbound.errors import Disconnected, ProtocolViolation, TooLarge, Unreachable
 from toolcrib_registry.upstream import messages
 from toolcrib_registry.upstream.errors import AnswerBroken
-from toolcrib_registry.upstream.protocol import LIST_CHANGED, PROGRESS_TOKEN
+from toolcrib_registry.upstream.lists import BY_NOTICE
+from toolcrib_registry.upstream.protocol import PROGRESS_TOKEN
 
 LONGEST_LINE = 8 << 20
 LOG_BYTES = 1 << 20
@@ -232,7 +233,7 @@ class Running:
             token = params.get(PROGRESS_TOKEN) if type(params) is dict else None
             waiting = self._pending.get(token) if type(token) in (int, str) else None  # type: ignore[arg-type]
             to = [] if waiting is None else [waiting]
-        elif self._listeners or method != LIST_CHANGED:
+        elif self._listeners or method not in BY_NOTICE:
             to = list(self._listeners)
         else:
             to = list(self._pending.values())[:1]
