@@ -96,10 +96,10 @@ def test_its_list_is_read(registry: RunningRegistry, era: str, url: str) -> None
 
     async def listed() -> Any:
         policy = registry.registry.egress.current
-        return await registry.registry.servers.tools(Server("team/list", check_url(url, policy)), Asking())
+        return await registry.registry.servers.listed(Server("team/list", check_url(url, policy)), Asking())
 
     found = registry.on_loop(listed)
 
-    assert {each["name"] for each in found.tools} == set(TOOLS)
+    assert {each["name"] for each in found.entries} == set(TOOLS)
     assert found.cut is None
     assert found.facts.version in (HANDSHAKE if era == "handshake" else (STATELESS, *HANDSHAKE))
