@@ -47,8 +47,13 @@ def conditions_page() -> str:
     text += "`kubectl wait --for=condition=Ready tools.toolcrib.dev/NAME` waits for one.\n\n"
     text += table(("condition", "of", "True means"), [(code(c), k, m) for c, k, m in CONDITIONS])
     text += "\n## Reasons\n\n"
-    rows = [(code(r.value), m) for r, m in conditions.MEANINGS.items()]
-    text += table(("reason", "meaning"), rows)
+    hinted = {*lint.HINTS, *suspicions.HINTS}
+    rows = [
+        (code(r.value), m, conditions.NEXT_STEPS.get(r, ""))
+        for r, m in conditions.MEANINGS.items()
+        if r not in hinted
+    ]
+    text += table(("reason", "meaning", "what to do"), rows)
     text += "\n## Tools that search finds badly\n\nReasons of `Questionable`, which `toolcrib validate --strict` finds too "
     text += "([be found](../guides/tool-authors.md#be-found)):\n\n"
     rows = [(code(r.value), conditions.MEANINGS[r], hint) for r, hint in lint.HINTS.items()]

@@ -144,7 +144,7 @@ class ConditionReason(StrEnum):
 
 
 MEANINGS: dict[ConditionReason, str] = {
-    ConditionReason.PENDING: "The operator has not looked at this generation yet; if it stays, no operator runs.",
+    ConditionReason.PENDING: "The operator has not looked at this generation yet.",
     ConditionReason.READY: "Everything asked for is in effect.",
     ConditionReason.ACCEPTED: "The object is valid and used.",
     ConditionReason.INDEXED: "The registry has indexed the definition and read it back.",
@@ -152,20 +152,19 @@ MEANINGS: dict[ConditionReason, str] = {
     ConditionReason.SCHEMA_UNSAFE: "A JSON schema of the tool is not safe to evaluate; the message says where and why.",
     ConditionReason.HIDDEN_TEXT: "A text of the tool has characters that people do not see and models read: control, bidirectional, tag or"
     " zero-width ones. The message says where and which. With `text.hidden: warn` the tool is used, and Questionable.",
-    ConditionReason.NAME_CONFLICT: "An older Tool of this namespace and server has the same name. Rename or delete one of them.",
-    ConditionReason.QUOTA_EXCEEDED: "The older tools of the namespace fill its quota; the message has the numbers. The tool is accepted"
-    " once there is room.",
-    ConditionReason.NOT_ACCEPTED: "See the Accepted condition.",
+    ConditionReason.NAME_CONFLICT: "An older Tool of this namespace and server has the same name.",
+    ConditionReason.QUOTA_EXCEEDED: "The older tools of the namespace fill its quota; the message has the numbers.",
+    ConditionReason.NOT_ACCEPTED: "The object is not accepted.",
     ConditionReason.NOT_PUBLISHED: "No registry replica has this generation yet.",
     ConditionReason.NOT_INDEXED: "Listed and callable, but not yet in the search index.",
     ConditionReason.INDEX_UNAVAILABLE: "The search index does not answer; the operator retries.",
     ConditionReason.DISABLED: "spec.state is Disabled: no agent sees the tool.",
     ConditionReason.SERVICE_UNSUPPORTED: "The Service could lead outside its namespace: it has no cluster IP of its own, no selector, or an"
-    " EndpointSlice that its controller did not make. The message says which, and the remedy.",
+    " EndpointSlice that its controller did not make. The message says which.",
     ConditionReason.SERVICE_MISSING: "The Service that the backend names does not exist, or has no such TCP port. Calls answer 503"
     " `service_pending` until it does.",
     ConditionReason.SERVER_MISSING: "The ToolServer that the backend names does not exist.",
-    ConditionReason.SERVER_NOT_ACCEPTED: "The ToolServer that the backend names is not accepted; see its conditions.",
+    ConditionReason.SERVER_NOT_ACCEPTED: "The ToolServer that the backend names is not accepted.",
     ConditionReason.NOT_YET_IMPORTED: "No registry replica has read the server's list of tools yet.",
     ConditionReason.VERIFIED: "The server answered a handshake and gave a whole list of its tools.",
     ConditionReason.IMPORTED: "Every tool of the server's list exists as a Tool.",
@@ -174,42 +173,40 @@ MEANINGS: dict[ConditionReason, str] = {
     ConditionReason.TOOLS_LEFT_OUT: "Some tools of the server's list are not imported; the message says which, and why.",
     ConditionReason.SHRUNK: "The server's list came empty or shrank by more than half. Its tools stay until `spec.import.shrinkGrace`"
     " is over.",
-    ConditionReason.STDIO_NOT_ALLOWED: "The server is a command, which only `toolcrib up --allow-stdio` starts; the message has it.",
+    ConditionReason.STDIO_NOT_ALLOWED: "The server is a command, which only the local mode starts, and only if it is allowed; the message has it.",
     ConditionReason.SERVER_ERROR: "The server answered with an error. The tools of its last list stay.",
     ConditionReason.RATE_LIMITED: "The server refuses to be asked so often (HTTP 429). The tools of its last list stay.",
-    ConditionReason.AUTHENTICATION_FAILED: "The server refuses the credential: check `spec.mcp.auth` and its Secret.",
+    ConditionReason.AUTHENTICATION_FAILED: "The server refuses the credential.",
     ConditionReason.LOGIN_REQUIRED: "The server demands that a user logs in, which is not supported. The message has its metadata URL.",
     ConditionReason.TRANSPORT_UNSUPPORTED: "The server speaks another transport than streamable HTTP, for example HTTP+SSE.",
     ConditionReason.PROTOCOL_ERROR: "The server's answers are not valid MCP messages.",
     ConditionReason.TOO_LARGE: "The server's list is larger than 2,000 tools, 100 pages or 16 MiB. The tools of its last list stay.",
     ConditionReason.APPROVED: "The tool is as it was approved.",
-    ConditionReason.NEVER_APPROVED: "The tool needs approval, and nobody has approved it: it is quarantined. Review it, then set"
-    " `spec.approvedDigest`.",
+    ConditionReason.NEVER_APPROVED: "The tool needs approval, and nobody has approved it: it is quarantined.",
     ConditionReason.DRIFTED: "The tool is not what was approved: it is quarantined. The message says what differs.",
-    ConditionReason.QUARANTINED: "The tool needs approval: see the Approved condition. It is not listed and not callable.",
+    ConditionReason.QUARANTINED: "The tool needs approval. It is not listed and not callable.",
     ConditionReason.TOOLS_CHANGED: "Tools of the server are not what was approved: they are quarantined. The message has their number, and how"
     " the first of them differs.",
     ConditionReason.TOOLS_NEW: "Tools of the server need approval and never had it, also if they were there before: they are quarantined.",
     ConditionReason.NOTHING_DRIFTED: "No tool of the server is quarantined.",
     ConditionReason.ENDPOINTS_READY: "The backend's Service has at least one ready endpoint for the port.",
-    ConditionReason.NO_READY_ENDPOINTS: "The backend's Service has no ready endpoint for the port: check its pods and its selector.",
+    ConditionReason.NO_READY_ENDPOINTS: "The backend's Service has no ready endpoint for the port.",
     ConditionReason.CONNECTED: "The registry connected to the backend. It sent no request.",
-    ConditionReason.REFUSED: "The backend's host refuses connections to the port: check that the server runs and listens there.",
-    ConditionReason.TIMED_OUT: "The backend did not accept a connection in time: check firewalls and network policies.",
+    ConditionReason.REFUSED: "The backend's host refuses connections to the port.",
+    ConditionReason.TIMED_OUT: "The backend did not accept a connection in time.",
     ConditionReason.NAME_NOT_FOUND: "The name of the backend's host cannot be resolved.",
     ConditionReason.TLS_FAILED: "The TLS handshake with the backend failed, or its certificate is not trusted.",
     ConditionReason.UNREACHABLE: "The network has no way to the backend, or the connection failed.",
     ConditionReason.EGRESS_REFUSED: "The registry's egress rules refuse the backend's host or address: calls answer `egress_refused`.",
-    ConditionReason.NO_ADDRESS: "The registry knows no address of the backend's Service. Outside a cluster, specify it with"
-    " `--backend namespace/service=host:port`.",
+    ConditionReason.NO_ADDRESS: "The registry knows no address of the backend's Service.",
     ConditionReason.NOT_PROBED: "Unknown: no registry replica has probed the backend yet, or probing is off.",
     ConditionReason.CREDENTIAL_MISSING: "The Secret or key that the backend's auth names does not exist or may not be read.",
     ConditionReason.CREDENTIAL_NOT_ALLOWED: "The Secret is not labelled as a backend credential or does not list the host.",
     ConditionReason.UNTRUSTED_LABEL: "The selector uses a namespace label that the operator is not configured to trust.",
     ConditionReason.ADMISSION_POLICY_MISSING: "Written while the admission policies were missing or altered: nobody checked whether"
-    " its author may grant this. Restore them, then write it again.",
+    " its author may grant this.",
     ConditionReason.ADMISSION_POLICY_UNREAD: "The admission policies could not be read since this was written: it waits, and adds"
-    " nothing, until they are. If it lasts, `/readyz` of the operator says why.",
+    " nothing, until they are.",
     ConditionReason.PROPAGATED: "Every registry replica has confirmed this generation.",
     ConditionReason.NOT_PROPAGATED: "Some registry replica has not confirmed this generation yet.",
     ConditionReason.NO_REPLICAS: "The operator has found no registry replica.",
@@ -217,7 +214,7 @@ MEANINGS: dict[ConditionReason, str] = {
     ConditionReason.NOT_YET_VALID: "notBefore is in the future: the binding grants nothing yet.",
     ConditionReason.IN_FORCE: "The binding's dates include now.",
     ConditionReason.MATCHES: "At least one tool is within the binding's reach.",
-    ConditionReason.MATCHES_NOTHING: "No tool is within the binding's reach: check scopes, servers and patterns.",
+    ConditionReason.MATCHES_NOTHING: "No tool is within the binding's reach.",
     ConditionReason.POWERS_ALONE: "The binding grants only powers of the registry (registry:*), which reach no tool.",
     ConditionReason.NOTHING_ODD: "Nothing about the object looks like a mistake.",
     ConditionReason.EXPIRED_AT_APPLY: "expiresAt was already past when this generation was applied: the binding grants nothing.",
@@ -228,7 +225,7 @@ MEANINGS: dict[ConditionReason, str] = {
     ConditionReason.SCOPE_SHADOWED: "The binding grants a scope that its own denyScopes denies, so the scope gives no tool.",
     ConditionReason.DENY_HOLDS: "The binding still denies everything that it denied since its last edit.",
     ConditionReason.DENY_STOPPED_MATCHING: "A tool that the binding denied still exists, or exists again, and is no longer denied; or a"
-    " deny entry that matched a tool matches none now. Find out who changed the tools. An edit of the binding's spec clears this.",
+    " deny entry that matched a tool matches none now.",
     ConditionReason.ASKS_FOR_SECRETS: "A text of the tool asks for files, secrets, the conversation or the system prompt.",
     ConditionReason.CONCEALS: "A text of the tool tells the model to keep something from the user.",
     ConditionReason.INSTRUCTS_MODEL: "A text of the tool tells the model what to do beyond calling it: to ignore what it was told, to call it before"
@@ -253,6 +250,75 @@ MEANINGS: dict[ConditionReason, str] = {
 }
 
 
+NEXT_STEPS: dict[ConditionReason, str] = {
+    ConditionReason.PENDING: "If this lasts, check that an operator runs and leads.",
+    ConditionReason.INVALID: "Correct the field.",
+    ConditionReason.SCHEMA_UNSAFE: "Correct the schema, and check it with `toolcrib validate`.",
+    ConditionReason.HIDDEN_TEXT: "Delete the characters.",
+    ConditionReason.NAME_CONFLICT: "Rename or delete one of them.",
+    ConditionReason.QUOTA_EXCEEDED: "Delete tools or raise the quota: the tool is accepted once there is room.",
+    ConditionReason.NOT_ACCEPTED: "See the Accepted condition.",
+    ConditionReason.NOT_PUBLISHED: "If this lasts, check the registry's pods, and `/readyz` of the operator.",
+    ConditionReason.NOT_INDEXED: "Wait; if this lasts, see the registry's `/readyz`.",
+    ConditionReason.INDEX_UNAVAILABLE: "Restore Weaviate or the embedder.",
+    ConditionReason.DISABLED: "Set `spec.state: Active` to use it.",
+    ConditionReason.SERVICE_UNSUPPORTED: "Use a Service with a cluster IP and a selector.",
+    ConditionReason.SERVICE_MISSING: "Create the Service, or correct its name or port.",
+    ConditionReason.SERVER_MISSING: "Create the ToolServer, or correct its name.",
+    ConditionReason.SERVER_NOT_ACCEPTED: "See the ToolServer's conditions.",
+    ConditionReason.NOT_YET_IMPORTED: "Wait; if this lasts, check the registry's pods.",
+    ConditionReason.IMPORTING: "Wait.",
+    ConditionReason.IMPORT_FAILED: "If this lasts, check the operator's rights and the namespace's ResourceQuota.",
+    ConditionReason.TOOLS_LEFT_OUT: "Correct those tools at the server, or leave them out with `spec.import.exclude`.",
+    ConditionReason.SHRUNK: "If tools are missing by mistake, mend the server before then.",
+    ConditionReason.STDIO_NOT_ALLOWED: "Read the command, then start `toolcrib up --allow-stdio=NAMESPACE/NAME`.",
+    ConditionReason.SERVER_ERROR: "See the server's own log.",
+    ConditionReason.RATE_LIMITED: "Raise `spec.import.refreshInterval`.",
+    ConditionReason.AUTHENTICATION_FAILED: "Check `spec.mcp.auth` and its Secret.",
+    ConditionReason.LOGIN_REQUIRED: "Give the server a credential that needs no login: `spec.mcp.auth`.",
+    ConditionReason.TRANSPORT_UNSUPPORTED: "Use the server's streamable HTTP address, or put a bridge before it.",
+    ConditionReason.PROTOCOL_ERROR: "Check that `spec.mcp` names the server's MCP endpoint, path included.",
+    ConditionReason.TOO_LARGE: "Make the server list fewer tools, or split it.",
+    ConditionReason.NEVER_APPROVED: "Review it: `toolcrib approvals diff NAME`, then `toolcrib approvals approve NAME`.",
+    ConditionReason.DRIFTED: "Review the change: `toolcrib approvals diff NAME`, then `toolcrib approvals approve NAME`.",
+    ConditionReason.QUARANTINED: "See the Approved condition.",
+    ConditionReason.TOOLS_CHANGED: "Review them: `toolcrib approvals list`.",
+    ConditionReason.TOOLS_NEW: "Review them: `toolcrib approvals list`.",
+    ConditionReason.NO_READY_ENDPOINTS: "Check its pods and its selector.",
+    ConditionReason.REFUSED: "Check that the server runs and listens there.",
+    ConditionReason.TIMED_OUT: "Check firewalls and network policies.",
+    ConditionReason.NAME_NOT_FOUND: "Correct the name, or check the cluster's DNS.",
+    ConditionReason.TLS_FAILED: "Use a valid certificate for that name, from an authority that the registry trusts.",
+    ConditionReason.UNREACHABLE: "Check the address, routes and network policies.",
+    ConditionReason.EGRESS_REFUSED: "Add the host to `egress.allow` if agents may reach it.",
+    ConditionReason.NO_ADDRESS: "Outside a cluster, specify it: `--backend namespace/service=host:port`.",
+    ConditionReason.NOT_PROBED: "Wait, or turn `backendProbes` on.",
+    ConditionReason.CREDENTIAL_MISSING: "Create the Secret with that key and its label, or correct its name.",
+    ConditionReason.CREDENTIAL_NOT_ALLOWED: "Label the Secret, and list the host in its annotation.",
+    ConditionReason.UNTRUSTED_LABEL: "Select by a trusted label, or trust this one in the operator's settings.",
+    ConditionReason.ADMISSION_POLICY_MISSING: "Restore them (`helm upgrade`), then write the binding again.",
+    ConditionReason.ADMISSION_POLICY_UNREAD: "If this lasts, `/readyz` of the operator says why.",
+    ConditionReason.NOT_PROPAGATED: "If this lasts, check the registry's pods, and `/readyz` of the operator.",
+    ConditionReason.NO_REPLICAS: "Check that the registry runs and its admin Service selects it.",
+    ConditionReason.EXPIRED: "Renew `spec.expiresAt`, or delete the binding.",
+    ConditionReason.NOT_YET_VALID: "Wait, or change `spec.notBefore`.",
+    ConditionReason.MATCHES_NOTHING: "Check scopes, servers and patterns.",
+    ConditionReason.EXPIRED_AT_APPLY: "Correct `spec.expiresAt`.",
+    ConditionReason.SUBJECT_NOT_FOUND: "Create the ServiceAccount, or correct the subject.",
+    ConditionReason.ALLOW_SHADOWED: "Remove the pattern, or narrow the denials.",
+    ConditionReason.DENY_NEVER_FIRES: "Check the pattern for a typing mistake.",
+    ConditionReason.WILDCARD_ALLOW: "Name the tools if later ones should not be allowed.",
+    ConditionReason.SCOPE_SHADOWED: "Remove the scope from one of the two lists.",
+    ConditionReason.DENY_STOPPED_MATCHING: "Find out who changed the tools. An edit of the binding's spec clears this.",
+}
+"""What to do, for each reason that is a problem and is no finding of `toolcrib.lint`, which has its own hints."""
+
+
+def said(reason: ConditionReason) -> str:
+    """What a reason says without a message of its own: its meaning, and what to do."""
+    return " ".join(filter(None, (MEANINGS[reason], NEXT_STEPS.get(reason))))
+
+
 def timestamp(now: float) -> str:
     """`now` (seconds since the epoch) as Kubernetes writes times: UTC, whole seconds."""
     return datetime.fromtimestamp(int(now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -261,12 +327,12 @@ def timestamp(now: float) -> str:
 def condition(
     kind: str, status: bool | None, reason: ConditionReason, message: str = "", *, generation: int, now: float
 ) -> Condition:
-    """A new observation; an empty message becomes the reason's meaning."""
+    """A new observation; an empty message becomes what the reason says."""
     return Condition(
         type=kind,
         status="Unknown" if status is None else "True" if status else "False",
         reason=reason.value,
-        message=truncate(message or MEANINGS[reason], MAX_MESSAGE),
+        message=truncate(message or said(reason), MAX_MESSAGE),
         observed_generation=generation,
         last_transition_time=timestamp(now),
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolcrib.resources.conditions import MEANINGS, ConditionReason
+from toolcrib.resources.conditions import ConditionReason, said
 from toolcrib.resources.kinds import KINDS, Kind
 from toolcrib.resources.meta import GROUP, VERSION
 
@@ -159,7 +159,7 @@ def _waiting(kind: str) -> dict[str, Any]:
         "type": kind,
         "status": "Unknown",
         "reason": ConditionReason.PENDING.value,
-        "message": MEANINGS[ConditionReason.PENDING],
+        "message": said(ConditionReason.PENDING),
         "lastTransitionTime": "1970-01-01T00:00:00Z",
     }
 

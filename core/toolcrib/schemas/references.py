@@ -35,7 +35,7 @@ def check_work(root: dict[str, Any], nodes: list[dict[str, Any]]) -> None:
             level.cost(node)
         stable, work = level.costs == work, level.costs
         if work[id(root)] > MAX_WORK:
-            raise SchemaUnsafe(f"/: references multiply to more than {MAX_WORK} evaluations")
+            raise SchemaUnsafe(f"/: references multiply to more than {MAX_WORK} evaluations; use fewer")
         if stable:
             return
 
@@ -61,13 +61,17 @@ class _Level:
             raise SchemaUnsafe("/: a reference leads back to itself; remove the cycle")
         self._open.add(key)
         if len(self._open) > MAX_CHAIN:
-            raise SchemaUnsafe(f"/: more than {MAX_CHAIN} references follow each other")
+            raise SchemaUnsafe(
+                f"/: more than {MAX_CHAIN} references follow each other; refer to the last one directly"
+            )
         inner = [self.cost(child) for child in in_place(self._root, node)]
         self._open.discard(key)
         total = 1 + sum(cost for cost, _ in inner) + _descent(node, self._below)
         height = 1 + max((height for _, height in inner), default=0)
         if height > MAX_CHAIN:
-            raise SchemaUnsafe(f"/: more than {MAX_CHAIN} references follow each other")
+            raise SchemaUnsafe(
+                f"/: more than {MAX_CHAIN} references follow each other; refer to the last one directly"
+            )
         self.costs[key], self._heights[key] = min(total, MAX_WORK + 1), height
         return self.costs[key], height
 
@@ -117,5 +121,7 @@ def lookup(schema: Any, pointer: str, target: str) -> Any:
         else:
             node = None
         if node is None:
-            raise SchemaUnsafe(f"{pointer}: the reference {target[:128]} does not resolve")
+            raise SchemaUnsafe(
+                f"{pointer}: the reference {target[:128]} does not resolve; correct it, or add the definition"
+            )
     return node

@@ -85,7 +85,9 @@ def _check(schema: dict[str, Any], *, arguments: bool) -> None:
             for at, pattern in _patterns(pointer, node):
                 heavy += weight(pattern)
                 if heavy > MAX_WEIGHT:
-                    raise SchemaUnsafe(f"{at}: the patterns of the schema are too large together")
+                    raise SchemaUnsafe(
+                        f"{at}: the patterns of the schema are too large together; shorten them"
+                    )
                 if pattern not in times:
                     # before it is tried here: that takes as long
                     times[pattern] = compile_time.pattern_time(pattern)
@@ -113,9 +115,9 @@ def _bounded(schema: Any) -> bytes:
         node, depth = stack.pop()
         nodes += 1
         if depth > MAX_DEPTH:
-            raise SchemaUnsafe(f"/: nested deeper than {MAX_DEPTH} levels")
+            raise SchemaUnsafe(f"/: nested deeper than {MAX_DEPTH} levels; use a flatter one")
         if nodes > MAX_NODES:
-            raise SchemaUnsafe(f"/: more than {MAX_NODES} nodes")
+            raise SchemaUnsafe(f"/: more than {MAX_NODES} nodes; describe fewer parameters")
         if isinstance(node, dict):
             odd = [key for key in node if not isinstance(key, str)]
             if odd:
@@ -126,9 +128,11 @@ def _bounded(schema: Any) -> bytes:
     try:
         text = json.dumps(schema, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, UnicodeEncodeError) as error:
-        raise SchemaUnsafe("/: not plain JSON") from error
+        raise SchemaUnsafe(
+            "/: not plain JSON; use only objects, lists, text, numbers, true, false and null"
+        ) from error
     if len(text) > MAX_BYTES:
-        raise SchemaUnsafe(f"/: {len(text)} bytes, more than {MAX_BYTES}")
+        raise SchemaUnsafe(f"/: {len(text)} bytes, more than {MAX_BYTES}; shorten descriptions")
     return text
 
 

@@ -11,7 +11,7 @@ from toolcrib.authorizer import Denial
 from toolcrib.resources import durations
 from toolcrib.resources.admission import FINALIZER
 from toolcrib.resources.bindings import AgentScopeBinding, ClusterAgentScopeBinding, LabelSelector
-from toolcrib.resources.conditions import MAX_MESSAGE, MEANINGS, ConditionReason
+from toolcrib.resources.conditions import MAX_MESSAGE, ConditionReason, said
 from toolcrib.text import truncate
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
 from toolcrib_operator.kinds.admission import denials_of
@@ -170,7 +170,7 @@ def told(reach: BindingReach) -> tuple[Any, ...]:
 
 
 def _text(problem: Cause) -> str:
-    return truncate(problem.message or MEANINGS[problem.reason], MAX_MESSAGE)
+    return truncate(problem.message or said(problem.reason), MAX_MESSAGE)
 
 
 def questioned(status: Status) -> tuple[bool, Cause]:
@@ -347,7 +347,7 @@ def _denying(cause: Cause, entry: Entry, record: Record) -> BindingVerdict:
     before = _binding(record.published)
     held = None if before is None or before.uid != entry.uid else denials_of(before)
     if held is not None:
-        message = truncate(cause.message or MEANINGS[cause.reason], MAX_MESSAGE - len(_HELD))
+        message = truncate(cause.message or said(cause.reason), MAX_MESSAGE - len(_HELD))
         cause = Cause(cause.reason, message + _HELD)
     return BindingVerdict(held, cause)
 

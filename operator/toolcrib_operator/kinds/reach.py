@@ -10,7 +10,7 @@ from functools import lru_cache
 from toolcrib import authorizer
 from toolcrib.names import is_reserved_scope
 from toolcrib.resources import mistakes
-from toolcrib.resources.conditions import MEANINGS, ConditionReason
+from toolcrib.resources.conditions import ConditionReason, said
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
 from toolcrib_operator.kinds.questions import Question
@@ -71,7 +71,7 @@ def match(binding: PublishedBinding, matched: int, near: str = "") -> Cause:
     if matched:
         return Cause(ConditionReason.MATCHES)
     reason = ConditionReason.MATCHES_NOTHING
-    return Cause(reason, f"{MEANINGS[reason]} {near}" if near else "")
+    return Cause(reason, f"{said(reason)} {near}" if near else "")
 
 
 def near_scopes(binding: PublishedBinding, snapshot: Snapshot, carried: frozenset[str]) -> str:

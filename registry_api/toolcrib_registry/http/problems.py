@@ -178,7 +178,7 @@ def unauthenticated(reason: str | None, resource: ProtectedResource | None = Non
     detail = (
         "Send a bearer token: Authorization: Bearer …"
         if reason is None
-        else f"The bearer token is not accepted: {reason}"
+        else f"The bearer token is not accepted: {reason}. Get a new one, for this registry, from an issuer that it trusts."
     )
     challenge = (resources if resource is None else resource).challenge(error, description=reason)
     return ProblemError(code, detail, headers={"WWW-Authenticate": challenge})

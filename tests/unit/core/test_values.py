@@ -10,8 +10,18 @@ from hypothesis import strategies as st
 from pydantic_core import PydanticCustomError
 
 from toolcrib import digest
+from toolcrib.lint import suspicions
+from toolcrib.lint import weaknesses as lint
 from toolcrib.resources import durations
-from toolcrib.resources.conditions import MAX_MESSAGE, MEANINGS, Condition, ConditionReason, condition, merge
+from toolcrib.resources.conditions import (
+    MAX_MESSAGE,
+    MEANINGS,
+    NEXT_STEPS,
+    Condition,
+    ConditionReason,
+    condition,
+    merge,
+)
 from toolcrib.text import escape, truncate
 
 
@@ -167,6 +177,32 @@ def test_every_reason_has_a_meaning_and_fits_the_kubernetes_format() -> None:
     for reason in ConditionReason:
         made = condition("Ready", True, reason, generation=1, now=0.0)
         assert Condition.model_validate(made.model_dump(by_alias=True)) == made
+
+
+FINE = {
+    *(ConditionReason.READY, ConditionReason.ACCEPTED, ConditionReason.INDEXED, ConditionReason.VERIFIED),
+    *(
+        ConditionReason.IMPORTED,
+        ConditionReason.APPROVED,
+        ConditionReason.NOTHING_DRIFTED,
+        ConditionReason.CONNECTED,
+    ),
+    *(
+        ConditionReason.ENDPOINTS_READY,
+        ConditionReason.PROPAGATED,
+        ConditionReason.IN_FORCE,
+        ConditionReason.MATCHES,
+    ),
+    *(ConditionReason.POWERS_ALONE, ConditionReason.NOTHING_ODD, ConditionReason.DENY_HOLDS),
+}
+
+
+def test_every_reason_says_what_to_do_unless_nothing_is_to_be_done() -> None:
+    hinted = {*lint.HINTS, *suspicions.HINTS}
+    assert set(NEXT_STEPS) == set(ConditionReason) - FINE - hinted
+
+    made = condition("Ready", False, ConditionReason.SERVICE_MISSING, generation=1, now=0.0)
+    assert made.message.endswith(NEXT_STEPS[ConditionReason.SERVICE_MISSING])
 
 
 def test_a_long_message_is_cut() -> None:

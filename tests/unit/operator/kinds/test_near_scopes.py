@@ -10,7 +10,7 @@ from manifests import binding, tool
 from operator_stage import ACCOUNT, SETTINGS, Stage, staged
 from published import binding as published_binding
 from published import tool as published_tool
-from toolcrib.resources.conditions import MEANINGS, ConditionReason
+from toolcrib.resources import conditions
 from toolcrib.resources.tools import ToolState
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import Publish, Revision
@@ -38,7 +38,7 @@ def said(*scopes: str, tools: tuple[Any, ...] = TOOLS, namespace: str | None = "
     return match(found, matched, near).message
 
 
-NOTHING = MEANINGS[ConditionReason.MATCHES_NOTHING]
+NOTHING = conditions.said(conditions.ConditionReason.MATCHES_NOTHING)
 MEANT = " No tool there has the scope 'calculater:use'; did you mean 'calculator:use'?"
 
 
