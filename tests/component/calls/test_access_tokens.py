@@ -223,12 +223,24 @@ async def test_an_authorization_server_that_hangs_costs_a_call_its_deadline_and_
         for _ in range(5):
             error = await failure(world, timeout=0.05, token_url=f"{slow.url}/token")
             assert "no token within" in error.detail
+            world.now[0] += 1
         unavailable = await failure(world, BackendUnavailable, timeout=0.05, token_url=f"{slow.url}/token")
 
         assert "authorization server" in unavailable.detail
         assert slow.accepts == 1, "one request serves all callers"
         world.held()
         await world.call()  # another authorization server is another breaker
+
+
+async def test_many_callers_of_one_request_that_fails_are_one_failure_for_the_breaker(world: World) -> None:
+    world.idp.answers = lambda: response(b"", status=503)
+    found = await asyncio.gather(*(world.call() for _ in range(30)), return_exceptions=True)
+    assert {type(each) for each in found} == {BackendAuthFailed}
+    assert len(world.idp.requests) == 1
+
+    world.idp.answers = None
+    world.now[0] += 1.1  # it is asked again
+    await world.call()
 
 
 @pytest.mark.parametrize("hints", [{}, {"readOnlyHint": True}])

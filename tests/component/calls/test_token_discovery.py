@@ -21,7 +21,7 @@ from toolcrib_registry.calls.backends.port import NO_EXCHANGE, Exchange, Progres
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.errors import BackendAuthFailed, CallError, Refused
 from toolcrib_registry.calls.oauth.tokens import Tokens
-from toolcrib_registry.outbound.guard import EgressPolicy
+from toolcrib_registry.outbound.guard import EgressPolicy, ReplaceablePolicy
 from toolcrib_registry.upstream.client import McpClient
 
 pytestmark = pytest.mark.anyio
@@ -37,6 +37,7 @@ class World:
     idp: Upstream
     caller: McpBackend
     credentials: CredentialStore
+    policy: ReplaceablePolicy
     resource: dict[str, Any] = field(default_factory=dict)
     issuer: dict[str, Any] = field(default_factory=dict)
     good: list[str] = field(default_factory=list)
@@ -92,14 +93,15 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(serving(server))
         up = await stack.enter_async_context(upstream(idp))
-        outbound = await stack.enter_async_context(OutboundHttp(POLICY))
+        policy = ReplaceablePolicy(POLICY)
+        outbound = await stack.enter_async_context(OutboundHttp(policy))
         held = CredentialStore()
         origin = f"http://127.0.0.1:{server.port}"
         held.replace(credentials(up.url, origin))
-        tokens, client = Tokens(outbound, POLICY, held), McpClient(outbound)
+        tokens, client = Tokens(outbound, policy, held), McpClient(outbound)
         stack.push_async_callback(client.close)
         stack.push_async_callback(tokens.close)
-        made = World(server, up, McpBackend(client, held, POLICY, tokens=tokens), held)
+        made = World(server, up, McpBackend(client, held, policy, tokens=tokens), held, policy)
         made.resource = {"resource": f"{origin}/mcp", "authorization_servers": [f"{up.url}/realm"]}
         made.issuer = {"issuer": f"{up.url}/realm", "token_endpoint": f"{up.url}/realm/token"}
         yield made
@@ -245,6 +247,19 @@ async def test_a_server_cannot_lead_the_registry_to_a_place_that_the_guard_refus
             world.issuer["token_endpoint"] = place
 
     assert "egress.allow" in await failure(world, Refused)
+
+
+async def test_a_place_that_was_refused_is_not_asked_for_again_until_the_guard_allows_another(
+    world: World,
+) -> None:
+    world.issuer["token_endpoint"] = "https://idp.example/token"
+    for _ in range(3):
+        assert "egress.allow" in await failure(world, Refused)
+    assert len(world.server.of("ping")) == 1
+
+    world.policy.open(("elsewhere.example",), {})
+    assert "egress.allow" in await failure(world, Refused)
+    assert len(world.server.of("ping")) == 2
 
 
 async def test_a_resource_of_another_name_can_be_meant_explicitly(world: World) -> None:

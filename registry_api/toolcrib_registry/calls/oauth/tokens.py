@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -18,7 +19,7 @@ from toolcrib_registry.calls.errors import BackendAuthFailed, BackendUnavailable
 from toolcrib_registry.calls.oauth import answers, discovery, grants
 from toolcrib_registry.calls.oauth.grants import Grant
 from toolcrib_registry.outbound.errors import EgressRefused, OutboundError, TimedOut, Unreachable
-from toolcrib_registry.outbound.guard import PolicySource, Target, check_url, trusted
+from toolcrib_registry.outbound.guard import EgressPolicy, PolicySource, Target, check_url, trusted
 from toolcrib_registry.outbound.messages import OutboundRequest, OutboundResponse, Sender
 
 log = logging.getLogger(__name__)
@@ -31,6 +32,8 @@ AGAIN = 30.0
 """Seconds in which a refused token is replaced once: a backend that refuses every token must not cause a fetch for each call."""
 _REFUSED_SECONDS, _FAILED_SECONDS = 10.0, 1.0
 """For how long a failure is told without asking again: of an authorization server that answered, and of one that did not."""
+_COUNTED_SECONDS = 1.0
+"""Failures of callers that wait for one request within this time are one failure for the circuit breaker."""
 _MOST = 4_096
 
 _T = TypeVar("_T")
@@ -40,6 +43,29 @@ _T = TypeVar("_T")
 class _Token:
     value: str = field(repr=False)
     until: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """What is told without asking again.
+
+    Attributes:
+        until: until then.
+        error: why there is no token.
+        policy: the guard's policy that led to it; None: it does not depend on one.
+    """
+
+    until: float
+    error: BackendAuthFailed | Refused | EgressRefused
+    policy: EgressPolicy | None = None
+
+
+@dataclass(slots=True)
+class _Fetch:
+    """One request for a token, and when a caller's failure to get it was counted last."""
+
+    task: asyncio.Task[str]
+    counted: float = -math.inf
 
 
 class Tokens:
@@ -69,9 +95,9 @@ class Tokens:
         self._breakers = Breakers(clock=clock) if breakers is None else breakers
         self._clock = clock
         self._held: OrderedDict[Grant, _Token] = OrderedDict()
-        self._failed: OrderedDict[Grant, tuple[float, BackendAuthFailed]] = OrderedDict()
+        self._failed: OrderedDict[Grant, _Failure] = OrderedDict()
         self._dropped: OrderedDict[Grant, float] = OrderedDict()
-        self._running: dict[Grant, asyncio.Task[str]] = {}
+        self._running: dict[Grant, _Fetch] = {}
         credentials.subscribe(self._forget)
 
     def __repr__(self) -> str:
@@ -79,7 +105,7 @@ class Tokens:
 
     async def close(self) -> None:
         """End what is being fetched."""
-        running = list(self._running.values())
+        running = [fetch.task for fetch in self._running.values()]
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
@@ -101,8 +127,7 @@ class Tokens:
         if (value := self.held(grant)) is not None:
             self._held.move_to_end(grant)
             return value
-        if (failure := self._failed.get(grant)) is not None and failure[0] > self._clock():
-            raise failure[1].copy()
+        self._raise_known(grant)
         key = f"authorization server {grant.endpoint} of {grant.namespace}"
         try:
             tried = self._breakers.enter(key)
@@ -113,11 +138,12 @@ class Tokens:
                 retry_after=error.retry_after,
             ) from None
         answered: bool | None = None
+        fetch = self._fetch_of(grant, caller_token)
         try:
-            value = await self._joined(grant, seconds, caller_token)
+            value = await _joined(fetch.task, seconds)
             answered = True
         except BackendAuthFailed as failed:
-            answered = not failed.down
+            answered = True if not failed.down else False if tried or self._counts(fetch) else None
             raise
         finally:
             self._breakers.leave(key, answered, tried=tried)
@@ -134,22 +160,30 @@ class Tokens:
         _put(self._dropped, grant, now)
         return True
 
-    async def _joined(self, grant: Grant, seconds: float, caller_token: str) -> str:
-        task = self._running.get(grant)
-        if task is None:
-            task = self._running[grant] = asyncio.create_task(self._fetch(grant, caller_token))
-            task.add_done_callback(lambda done: self._done(grant, done))
-        try:
-            async with asyncio.timeout(seconds) as scope:
-                return await asyncio.shield(task)  # a caller that leaves ends it for nobody
-        except TimeoutError:
-            if not scope.expired():
-                raise
-            raise BackendAuthFailed(
-                f"the authorization server gave no token within {seconds:g} s", down=True
-            ) from None
-        except BackendAuthFailed as failed:
-            raise failed.copy() from failed
+    def _raise_known(self, grant: Grant) -> None:
+        """Raise what came of the last request, if that still holds."""
+        known = self._failed.get(grant)
+        if known is None or known.until <= self._clock():
+            return
+        if known.policy is not None and known.policy is not self._policy.current:
+            del self._failed[grant]
+            return
+        raise known.error.copy() if isinstance(known.error, BackendAuthFailed) else known.error
+
+    def _fetch_of(self, grant: Grant, caller_token: str) -> _Fetch:
+        fetch = self._running.get(grant)
+        if fetch is None:
+            fetch = self._running[grant] = _Fetch(asyncio.create_task(self._fetch(grant, caller_token)))
+            fetch.task.add_done_callback(lambda done: self._done(grant, done))
+        return fetch
+
+    def _counts(self, fetch: _Fetch) -> bool:
+        """Whether the failure of a caller that waited for this one is news to the circuit breaker."""
+        now = self._clock()
+        if now - fetch.counted < _COUNTED_SECONDS:
+            return False
+        fetch.counted = now
+        return True
 
     def _done(self, grant: Grant, task: asyncio.Task[str]) -> None:
         self._running.pop(grant, None)
@@ -157,7 +191,7 @@ class Tokens:
             task.exception()  # seen: perhaps no caller waits any more
 
     async def _fetch(self, grant: Grant, caller_token: str) -> str:
-        began = self._clock()
+        began, policy = self._clock(), self._policy.current
         try:
             try:
                 async with asyncio.timeout(FETCH_SECONDS) as scope:
@@ -168,6 +202,7 @@ class Tokens:
                 raise TimedOut(f"no token within {FETCH_SECONDS:g} s") from None
         except OutboundError as error:
             if isinstance(error, EgressRefused):
+                self._note(grant, error, _REFUSED_SECONDS, policy)
                 raise
             down = isinstance(error, Unreachable | TimedOut)
             raise self._noted(
@@ -175,6 +210,9 @@ class Tokens:
             ) from error
         except BackendAuthFailed as failed:
             raise self._noted(grant, failed) from None
+        except Refused as refused:
+            self._note(grant, refused, _REFUSED_SECONDS, policy)
+            raise
         self._failed.pop(grant, None)
         if self._is_current(grant):
             until = began + granted.lifetime - min(EARLY, granted.lifetime / 2)
@@ -189,9 +227,18 @@ class Tokens:
             grant.namespace,
             failed.detail,
         )
-        seconds = _FAILED_SECONDS if failed.down else _REFUSED_SECONDS
-        _put(self._failed, grant, (self._clock() + seconds, failed.copy()))
+        self._note(grant, failed, _FAILED_SECONDS if failed.down else _REFUSED_SECONDS)
         return failed
+
+    def _note(
+        self,
+        grant: Grant,
+        error: BackendAuthFailed | Refused | EgressRefused,
+        seconds: float,
+        policy: EgressPolicy | None = None,
+    ) -> None:
+        if self._is_current(grant):
+            _put(self._failed, grant, _Failure(self._clock() + seconds, error.with_traceback(None), policy))
 
     async def _granted(self, grant: Grant, caller_token: str) -> answers.Granted:
         resource, url = grant.resource, grant.token_url
@@ -265,6 +312,21 @@ class Tokens:
 
     def _is_current(self, grant: Grant) -> bool:
         return grants.values(grant.references, self._credentials) == (grant.client_id, grant.client_secret)
+
+
+async def _joined(task: asyncio.Task[str], seconds: float) -> str:
+    """What becomes of a request, within `seconds`. It goes on without a caller that leaves."""
+    try:
+        async with asyncio.timeout(seconds) as scope:
+            return await asyncio.shield(task)
+    except TimeoutError:
+        if not scope.expired():
+            raise
+        raise BackendAuthFailed(
+            f"the authorization server gave no token within {seconds:g} s", down=True
+        ) from None
+    except BackendAuthFailed as failed:
+        raise failed.copy() from failed
 
 
 def _listed(grant: Grant, names: frozenset[str]) -> None:
