@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from typing import Protocol
 
 from toolcrib.wire.probes import ProbeOutcome
@@ -53,6 +55,22 @@ def media_type(headers: Mapping[str, str]) -> str:
     return headers.get("content-type", "").split(";", 1)[0].strip().lower()
 
 
+def retry_after(headers: Mapping[str, str], now: float | None = None) -> int | None:
+    """Seconds that an answer asks its sender to wait, an hour at most; None: it does not say (RFC 9110, 10.2.3).
+
+    `now`: seconds since the epoch, for answers that name a date.
+    """
+    text = headers.get("retry-after", "")
+    if text.isascii() and text.isdigit() and len(text) < 10:
+        return min(int(text), MOST_RETRY_SECONDS)
+    try:
+        until = parsedate_to_datetime(text).timestamp()
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return min(max(0, math.ceil(until - (time.time() if now is None else now))), MOST_RETRY_SECONDS)
+
+
+MOST_RETRY_SECONDS = 3_600
 NO_END = math.inf
 """The timeout of a stream that lasts for as long as both sides want it."""
 UNBOUNDED = 1 << 62

@@ -12,7 +12,14 @@ from typing import Any
 
 from toolcrib.version import __version__
 from toolcrib_registry.outbound.errors import OutboundError, ProtocolViolation
-from toolcrib_registry.outbound.messages import NO_END, UNBOUNDED, Outbound, OutboundRequest, OutboundStream
+from toolcrib_registry.outbound.messages import (
+    NO_END,
+    UNBOUNDED,
+    Outbound,
+    OutboundRequest,
+    OutboundStream,
+    retry_after,
+)
 from toolcrib_registry.upstream import messages
 from toolcrib_registry.upstream.errors import (
     AnswerBroken,
@@ -36,7 +43,6 @@ _ERROR_BYTES = 64 << 10
 _BURST_SECONDS = 10.0
 _END_SECONDS = 0.01
 """How long an answer waits for the end of its stream."""
-_MOST_RETRY = 3_600
 _METADATA = re.compile(r'resource_metadata="([^"\\]{1,2048})"')
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -224,8 +230,7 @@ async def refusal(answer: OutboundStream, id_: int | None) -> Exception:
     if status == 401:
         found = _METADATA.search(headers.get("www-authenticate", ""))
         return LoginRequired(None if found is None else found[1])
-    wait = headers.get("retry-after", "")
-    seconds = min(int(wait), _MOST_RETRY) if wait.isascii() and wait.isdigit() and len(wait) < 10 else None
+    seconds = retry_after(headers)
     if answer.content_type == JSON and 400 <= status < 500 and status not in (403, 408, 429):
         try:
             message = messages.read(messages.parsed(await _whole(answer, _ERROR_BYTES)), id_ or 0, status)

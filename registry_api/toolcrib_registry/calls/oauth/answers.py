@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from toolcrib_registry.calls.errors import BackendAuthFailed
-from toolcrib_registry.outbound.messages import OutboundResponse
+from toolcrib_registry.outbound.messages import OutboundResponse, retry_after
 
 MOST_BYTES = 64 << 10
 """Of one answer: a token takes some KiB at most."""
@@ -17,7 +17,6 @@ DEFAULT_LIFETIME = 300.0
 """Seconds, where the answer names none."""
 MOST_LIFETIME = 86_400.0
 _TOKEN = re.compile(r"[!-~]{1,16384}")
-_MOST_RETRY = 3_600
 _HINTS = {
     "invalid_client": "the authorization server does not accept the client id or its secret ({}). Check the Secret that auth"
     " names, and auth.oauth.clientAuthentication",
@@ -94,8 +93,7 @@ def failed(status: int, whose: str, retry_after: int | None = None) -> BackendAu
 
 
 def _refusal(response: OutboundResponse) -> BackendAuthFailed:
-    wait = response.headers.get("retry-after", "")
-    seconds = min(int(wait), _MOST_RETRY) if wait.isascii() and wait.isdigit() and len(wait) < 10 else None
+    seconds = retry_after(response.headers)
     if response.status in (400, 401, 403):
         try:
             code = text(document(response, ""), "error")

@@ -17,9 +17,8 @@ from toolcrib_registry.calls.errors import (
     UpstreamProtocol,
     UpstreamRedirect,
 )
-from toolcrib_registry.outbound.messages import OutboundResponse
+from toolcrib_registry.outbound.messages import OutboundResponse, retry_after
 
-MAX_RETRY_AFTER = 3_600
 _HTML = ("text/html", "application/xhtml+xml")
 
 
@@ -98,11 +97,11 @@ def _failure(response: OutboundResponse, limits: CallBounds, secrets: Secrets) -
         if shown is not None:
             extra["upstream"] = shown
         return ToolError(
-            f"the tool refused the call ({status})", retry_after=_retry_after(response), extra=extra
+            f"the tool refused the call ({status})", retry_after=retry_after(response.headers), extra=extra
         )
     if 500 <= status < 600:
         return UpstreamError(
-            f"the tool's backend failed ({status})", retry_after=_retry_after(response), extra=extra
+            f"the tool's backend failed ({status})", retry_after=retry_after(response.headers), extra=extra
         )
     return UpstreamProtocol(f"the backend returned status {status}")
 
@@ -121,8 +120,3 @@ def _shown(response: OutboundResponse, limits: CallBounds, secrets: Secrets) -> 
     except UpstreamProtocol:
         return None
     return None if secrets.repeated_in(body) else value
-
-
-def _retry_after(response: OutboundResponse) -> int | None:
-    text = response.headers.get("retry-after", "")
-    return min(int(text), MAX_RETRY_AFTER) if text.isascii() and text.isdigit() and len(text) < 10 else None
