@@ -270,7 +270,14 @@ async def build(
         on_open=metrics.breaker_opened.inc,
     )
     metrics.observe_breakers(lambda: breakers.open)
-    tokens = Tokens(outbound, policy, credentials, breakers=breakers, now=clock.now)
+    tokens = Tokens(
+        outbound,
+        policy,
+        credentials,
+        breakers=breakers,
+        now=clock.now,
+        observe=metrics.token_requested,
+    )
     keys.on_change(tokens.forget_callers)
     issuers = {issuer.issuer: issuer for issuer in settings.issuers}
     prober = Prober(

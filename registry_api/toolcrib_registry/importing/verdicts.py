@@ -11,6 +11,7 @@ from toolcrib_registry.calls.backends.routes import Authentication
 from toolcrib_registry.calls.echoed_secrets import Secrets
 from toolcrib_registry.calls.errors import BackendAuthFailed, BackendUnavailable, CallError, CredentialPending
 from toolcrib_registry.outbound import errors as outbound
+from toolcrib_registry.outbound.guard import EgressRule, Target
 from toolcrib_registry.upstream import errors as upstream
 from toolcrib_registry.upstream.lists import Cut
 
@@ -18,6 +19,9 @@ _INTERNAL_ERROR = -32603
 _METHOD_NOT_FOUND = -32601
 _URL = re.compile(r"https?://[!-~]{1,2000}")
 _MOST_DETAIL = 300
+_MOST_PLACE = 200
+_OF_PLACE = (ServerOutcome.UNREACHABLE, ServerOutcome.PROTOCOL_ERROR, ServerOutcome.SERVER_ERROR)
+"""Of which the address may be the cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +42,14 @@ def of_failure(
     failure: CallError | outbound.OutboundError | upstream.McpFailure,
     credential: Authentication,
     remedies: Remedies = CLUSTER,
+    asked: Target | None = None,
 ) -> Verdict:
-    """What a failure says of the server; `credential` is what was sent."""
+    """What a failure says of the server; `credential` is what was sent, `asked` where to."""
     verdict = _of(failure, credential, remedies)
-    return Verdict(verdict.outcome, verdict.detail[:_MOST_DETAIL], verdict.metadata_url, verdict.retry_after)
+    detail = verdict.detail[:_MOST_DETAIL]
+    if asked is not None and verdict.outcome in _OF_PLACE:
+        detail += _asked(asked)
+    return Verdict(verdict.outcome, detail, verdict.metadata_url, verdict.retry_after)
 
 
 def of_cut(cut: Cut, pages: int, size: int) -> Verdict:
@@ -107,6 +115,14 @@ def _of(
         case upstream.RefusedByRpc():
             return _by_rpc(failure)
     return Verdict(ServerOutcome.PROTOCOL_ERROR, _sentence(str(failure)))
+
+
+def _asked(place: Target) -> str:
+    """The address that was asked. A query may hold a credential; a program has no address."""
+    if place.reach is EgressRule.PROGRAM:
+        return ""
+    host = "" if place.address is None or place.address == place.host else f" ({place.host})"
+    return f" Asked: {(place.origin + place.path.partition('?')[0])[:_MOST_PLACE]}{host}."
 
 
 def _sentence(text: str) -> str:

@@ -199,7 +199,8 @@ class Watch:
                 self._route = None
                 await self._listener.end()
             credential = NONE if route is None else route.credential
-            found = verdicts.of_failure(failure, credential, self._parts.routes.remedies)
+            asked = None if route is None else route.server.target
+            found = verdicts.of_failure(failure, credential, self._parts.routes.remedies, asked)
         if noticed:
             self._allowance.spend(size)
         if isinstance(found, Verdict):

@@ -113,6 +113,9 @@ class Metrics:
         self._index_write = table.INDEX_LAST_WRITE_TIMESTAMP_SECONDS.on(registry)
         self._probes = table.BACKEND_PROBE_DURATION_SECONDS.on(registry)
         self.breaker_opened = table.BACKEND_BREAKER_OPENINGS.on(registry)
+        self._token_requests = table.TOKEN_REQUESTS.on(registry)
+        for outcome in table.TOKEN_OUTCOMES:
+            self._token_requests.labels(outcome)
         self._backends = table.BACKENDS.on(registry)
         self._embed_failures = table.EMBED_FAILURES.on(registry)
         for purpose in ("query", "document"):
@@ -148,6 +151,10 @@ class Metrics:
     def observe_breakers(self, opened: Callable[[], float]) -> None:
         """Backends that are left alone, read when scraped."""
         self._read(table.BACKEND_BREAKERS_OPEN, opened)
+
+    def token_requested(self, outcome: str) -> None:
+        """An access token for a backend was asked for; `outcome` is one of `TOKEN_OUTCOMES`."""
+        self._token_requests.labels(outcome).inc()
 
     def observe_backends(self, counts: Callable[[], Mapping[ProbeOutcome, int]]) -> None:
         """Backends by the outcome of their last probe, read when scraped."""

@@ -106,6 +106,10 @@ BACKEND_BREAKERS_OPEN = Metric(Gauge, "toolcrib_backend_breakers_open", (),
     "Backends whose circuit breaker is open on this replica: their calls are refused.")
 BACKEND_BREAKER_OPENINGS = Metric(Counter, "toolcrib_backend_breaker_openings", (),
     "Times that a backend's circuit breaker opened; the log names the backend.")
+TOKEN_OUTCOMES = ("granted", "refused", "down", "not_allowed")
+TOKEN_REQUESTS = Metric(Counter, "toolcrib_backend_token_requests", ("outcome",),
+    "Requests for access tokens of backends, by outcome: granted, refused by the authorization server, down, or not allowed by"
+    " the guard or the Secret; the log names the backend.")
 BACKENDS = Metric(Gauge, "toolcrib_backends", ("outcome",),
     "Backends by the outcome of their last probe; all 0 where another replica probes them, or none.")
 BACKEND_PROBE_DURATION_SECONDS = Metric(Histogram, "toolcrib_backend_probe_duration_seconds", ("outcome",),

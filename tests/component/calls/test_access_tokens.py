@@ -38,7 +38,8 @@ from toolcrib_registry.calls.errors import (
     Refused,
     UpstreamProtocol,
 )
-from toolcrib_registry.calls.oauth.tokens import Tokens
+from toolcrib_registry.calls.oauth.tokens import TokenOutcome, Tokens
+from toolcrib_registry.metrics.table import TOKEN_OUTCOMES
 from toolcrib_registry.outbound.guard import EgressPolicy
 
 pytestmark = pytest.mark.anyio
@@ -56,6 +57,7 @@ class World:
     tokens: Tokens
     credentials: CredentialStore
     now: list[float]
+    outcomes: list[TokenOutcome]
     refusal: list[Callable[[Request], bytes]] = field(default_factory=list)
 
     def tool(self, hints: dict[str, bool] | None = None, timeout: float = 5, **oauth: Any) -> PublishedTool:
@@ -81,9 +83,9 @@ async def living(policy: EgressPolicy = POLICY) -> AsyncIterator[World]:
         return made.refusal[0](request) if made.refusal else response(b"", status=401, headers=(challenge,))
 
     async with token_endpoint() as idp, upstream(answer) as up, OutboundHttp(policy) as outbound:
-        held, now = store(idp.up.url, up.url), [1000.0]
-        tokens = Tokens(outbound, policy, held, clock=lambda: now[0])
-        made = World(idp, up, HttpBackend(outbound, held, policy, tokens=tokens), tokens, held, now)
+        held, now, outcomes = store(idp.up.url, up.url), [1000.0], list[TokenOutcome]()
+        tokens = Tokens(outbound, policy, held, clock=lambda: now[0], observe=outcomes.append)
+        made = World(idp, up, HttpBackend(outbound, held, policy, tokens=tokens), tokens, held, now, outcomes)
         try:
             yield made
         finally:
@@ -209,6 +211,20 @@ async def test_a_failure_is_told_for_a_moment_without_asking_again_and_a_new_sec
     await world.call()
 
     assert basic(world.idp.requests[-1])[1] == "another"
+
+
+async def test_what_became_of_each_request_is_counted(world: World) -> None:
+    await world.call()
+    world.held(secret="another")
+    world.idp.answers = lambda: response(b'{"error":"invalid_client"}', status=401)
+    await failure(world)
+    world.held(secret="a third")
+    world.idp.answers = lambda: response(b"", status=503)
+    await failure(world)
+    world.held(world.up.url)
+    await failure(world, Refused)
+
+    assert tuple(world.outcomes) == TOKEN_OUTCOMES
 
 
 async def hangs(_: asyncio.StreamReader, __: asyncio.StreamWriter) -> None:

@@ -9,6 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, TypeVar
 
 from toolcrib.identity import Issuer
@@ -37,6 +38,15 @@ _COUNTED_SECONDS = 1.0
 _MOST = 4_096
 
 _T = TypeVar("_T")
+
+
+class TokenOutcome(StrEnum):
+    """What became of a request for a token."""
+
+    GRANTED = "granted"
+    REFUSED = "refused"
+    DOWN = "down"
+    NOT_ALLOWED = "not_allowed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +88,7 @@ class Tokens:
         breakers: of authorization servers, each within one namespace.
         clock: monotonic seconds.
         now: seconds since the epoch.
+        observe: told what became of each request.
     """
 
     def __init__(
@@ -89,7 +100,9 @@ class Tokens:
         breakers: Breakers | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
+        observe: Callable[[TokenOutcome], None] = lambda outcome: None,
     ) -> None:
+        self._observe = observe
         self._now = now
         self._outbound, self._policy, self._credentials = outbound, policy, credentials
         self._breakers = Breakers(clock=clock) if breakers is None else breakers
@@ -213,6 +226,7 @@ class Tokens:
         except Refused as refused:
             self._note(grant, refused, _REFUSED_SECONDS, policy)
             raise
+        self._observe(TokenOutcome.GRANTED)
         self._failed.pop(grant, None)
         if self._is_current(grant):
             until = began + granted.lifetime - min(EARLY, granted.lifetime / 2)
@@ -237,6 +251,10 @@ class Tokens:
         seconds: float,
         policy: EgressPolicy | None = None,
     ) -> None:
+        if not isinstance(error, BackendAuthFailed):
+            self._observe(TokenOutcome.NOT_ALLOWED)
+        else:
+            self._observe(TokenOutcome.DOWN if error.down else TokenOutcome.REFUSED)
         if self._is_current(grant):
             _put(self._failed, grant, _Failure(self._clock() + seconds, error.with_traceback(None), policy))
 

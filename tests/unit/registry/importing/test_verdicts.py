@@ -8,6 +8,7 @@ from toolcrib_registry.calls import errors as calls
 from toolcrib_registry.calls.backends.routes import NONE, Authentication
 from toolcrib_registry.importing import verdicts
 from toolcrib_registry.outbound import errors as outbound
+from toolcrib_registry.outbound.guard import EgressPolicy, EgressRule, Target, check_url
 from toolcrib_registry.upstream import errors as upstream
 from toolcrib_registry.upstream.lists import Cut
 
@@ -71,6 +72,27 @@ def test_a_place_that_the_guard_refuses_is_told_as_it_is_and_with_what_to_do(
 
     assert laptop in detail
     assert "Files.example" not in detail
+
+
+SERVICE = Target("http", "peer.heist.svc", 8080, "/mcp", EgressRule.SERVICE, frozenset(), address="10.0.0.7")
+PUBLIC = check_url("https://mcp.example/v1/mcp?key=s3cr3t", EgressPolicy(allow=("mcp.example",)))
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        (PUBLIC, " Asked: https://mcp.example/v1/mcp."),
+        (SERVICE, " Asked: http://10.0.0.7:8080/mcp (peer.heist.svc)."),
+    ],
+)
+@pytest.mark.parametrize(
+    "failure", [outbound.Unreachable("refused"), upstream.RefusedByStatus(404), upstream.RefusedByStatus(500)]
+)
+def test_an_address_that_may_be_wrong_is_told_without_its_query(
+    place: Target, said: str, failure: outbound.OutboundError | upstream.McpFailure
+) -> None:
+    assert verdicts.of_failure(failure, NONE, asked=place).detail.endswith(said)
+    assert "Asked" not in verdicts.of_failure(upstream.RefusedByStatus(429), NONE, asked=place).detail
 
 
 def test_the_time_that_a_server_names_is_kept() -> None:
