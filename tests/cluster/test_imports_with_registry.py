@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -73,7 +74,10 @@ def test_a_toolserver_brings_its_tools_to_agents_and_follows_its_server(
     }
     with running_registry(publish=False) as registry:
         options = (kubeconfig, [registry.admin_url], tmp_path, "--token-file", str(token))
-        with running(OperatorProcess(*options)), python_server.running(home, "sdk", "json") as url:
+        with (
+            running(OperatorProcess(*options, observed=True)),
+            python_server.running(home, "sdk", "json") as url,
+        ):
             apply(server, account, binding("bot", ["peer:use"]), toolserver("peer", url),
                   toolserver("away", "http://127.0.0.1:9/mcp"))  # fmt: skip
             uid = server.kubectl(
@@ -121,7 +125,7 @@ def test_a_toolserver_brings_its_tools_to_agents_and_follows_its_server(
             apply(server, toolserver("peer", url))
             wait_until(lambda: seen(registry, headers) >= TOOLS)
             # the server goes: its tools stay, and their calls fail typed
-        with running(OperatorProcess(*options)):
+        with running(OperatorProcess(*options, observed=True)) as operator:
             wait_until(lambda: said(server, "peer").get("Ready") == ("False", "Unreachable"), 60)
             assert seen(registry, headers) >= TOOLS
             failed = call("add", a=1, b=1)
@@ -130,6 +134,12 @@ def test_a_toolserver_brings_its_tools_to_agents_and_follows_its_server(
             deleted = server.kubectl("delete", "-n", "heist", "toolserver.toolcrib.dev/peer", "--timeout=60s")
             assert deleted.returncode == 0, deleted.stderr
             wait_until(lambda: seen(registry, headers) == set())
+            # the registry dials, the operator writes
+            assert operator.dialled == {_place(server.url), _place(registry.admin_url)}
+
+
+def _place(url: str) -> tuple[str | None, int | None]:
+    return urlsplit(url).hostname, urlsplit(url).port
 
 
 @pytest.fixture(params=["files", "bridge"])

@@ -1,5 +1,6 @@
 """What the operator's tests need: an honest replica, in process or over HTTP, and the operator as a process."""
 
+import ast
 import asyncio
 import contextlib
 import hashlib
@@ -329,6 +330,9 @@ def _problem(status: int, code: str, error: Exception) -> web.Response:
     return web.json_response({"code": code, "detail": str(error)}, status=status)
 
 
+_DIALLED = Path(__file__).with_name("dialled.py")
+
+
 class OperatorProcess(processes.Child):
     """A real operator process against a real API server.
 
@@ -345,10 +349,13 @@ class OperatorProcess(processes.Child):
         folder: Path,
         *options: str,
         lease: str = "toolcrib-operator",
+        observed: bool = False,
     ) -> None:
         self.port = processes.free_port()
+        self._dialled = folder / "dialled"
+        program = [str(_DIALLED), str(self._dialled)] if observed else ["-m"]
         arguments = [
-            sys.executable, "-m", "toolcrib_operator.main", "--kubeconfig", str(kubeconfig),
+            sys.executable, *program, "toolcrib_operator.main", "--kubeconfig", str(kubeconfig),
             "--port", str(self.port), "--lease-name", lease, "--lease-duration", "30", "--lease-renew", "25",
             "--lease-retry", "0.3", "--heartbeat", "0.5", "--inventory", "1", "--prove-after", "2", *options,
         ]  # fmt: skip
@@ -356,6 +363,12 @@ class OperatorProcess(processes.Child):
             arguments += ["--registry-url", url]
         log = folder / f"operator-{self.port}.log"
         super().__init__("operator", arguments, log=log, env=processes.clean_environment(), cwd=folder)
+
+    @property
+    def dialled(self) -> set[tuple[str, int]]:
+        """Each address that it, or an earlier one of this folder, connected to, while `observed`: host and port."""
+        found = map(ast.literal_eval, self._dialled.read_text().splitlines())
+        return {tuple(address[:2]) for address in found}
 
     def get(self, path: str) -> httpx.Response:
         """A request to its health port."""
