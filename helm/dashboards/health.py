@@ -56,6 +56,7 @@ def dashboard() -> builders.Dashboard:
     _replicas(made)
     _search(made)
     _operator(made)
+    _servers(made)
     _processes(made)
     return made.made
 
@@ -412,6 +413,45 @@ def _search(made: Page) -> None:
             "/readyz says which one is away. Runbook: ToolcribSearchDegraded.",
             steps=((DEGRADED, RED),),
             top=1,
+        ),
+        8,
+        8,
+    )
+
+
+def _servers(made: Page) -> None:
+    made.row("MCP servers")
+    up = f"min by (namespace, server_namespace, server) ({select('toolcrib_server_up')})"
+    made.add(
+        graph(
+            "Servers that cannot be read",
+            ((f"{up} == 0", "{{server_namespace}}/{{server}}"),),
+            "short",
+            "ToolServers whose last look brought no whole list. Their tools of before stay listed. `kubectl describe toolserver` "
+            "says why. Runbook: ToolcribServerDown.",
+        ),
+        8,
+        8,
+    )
+    made.add(
+        graph(
+            "Tools that wait for approval",
+            ((leading("toolcrib_tools_quarantined"), "quarantined {{namespace}}"),),
+            "short",
+            "New or changed tools that nobody approved: no agent sees or calls them. `toolcrib approvals list`. Runbook: "
+            "ToolcribToolsQuarantined.",
+            steps=ANY,
+        ),
+        8,
+        8,
+    )
+    made.add(
+        graph(
+            "Access tokens of backends",
+            ((f"sum by (outcome) ({rate(select('toolcrib_backend_token_requests_total'))})", "{{outcome}}"),),
+            "ops",
+            "Requests to authorization servers by outcome. Anything but granted: the registry's log names backend and reason. "
+            "Runbook: ToolcribBackendTokensFailing.",
         ),
         8,
         8,

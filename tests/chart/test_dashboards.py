@@ -28,6 +28,7 @@ VARIABLES = {v["name"] for page in PAGES.values() for v in page["templating"]["l
 EMPTY_HERE = {
     ("toolcrib-health", "Takeover by another operator"): "no operator died while the test looked",
     ("toolcrib-health", "Event loops held"): "nothing held an event loop",
+    ("toolcrib-health", "Servers that cannot be read"): "no server is away",
 }
 """Queries that have nothing to show in this load, each with the reason."""
 

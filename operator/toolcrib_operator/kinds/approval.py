@@ -10,7 +10,14 @@ from toolcrib_operator.kinds.statuses import Status
 from toolcrib_operator.kinds.verdicts import Cause
 
 APPROVED = "Approved"
-REMEDY = " To use it as it is, set spec.approvedDigest to status.approvalDigest."
+
+
+def remedy(tool_id: str) -> str:
+    """What to do about a quarantined tool: the end of the condition's message."""
+    return (
+        f" Review it: toolcrib approvals diff {tool_id}. To use it as it is: toolcrib approvals approve {tool_id}, or set"
+        " spec.approvedDigest to status.approvalDigest."
+    )
 
 
 def approval(tool: Tool, published: PublishedTool, status: Status) -> Cause | None:
@@ -25,12 +32,13 @@ def approval(tool: Tool, published: PublishedTool, status: Status) -> Cause | No
         return None
     if not published.quarantined:
         return Cause(ConditionReason.APPROVED)
+    end = remedy(published.tool_id)
     before = approvals.recalled(status.get("approvedDefinition"))
     if before is None:
-        return Cause(ConditionReason.NEVER_APPROVED, f"Nobody has approved this tool.{REMEDY}")
+        return Cause(ConditionReason.NEVER_APPROVED, f"Nobody has approved this tool.{end}")
     lines = approvals.differences(before, published)
-    what = approvals.summary(lines, MAX_MESSAGE - len(REMEDY) - 32) or "the approval was withdrawn"
-    return Cause(ConditionReason.DRIFTED, f"Changed since approval: {what}.{REMEDY}")
+    what = approvals.summary(lines, MAX_MESSAGE - len(end) - 32) or "the approval was withdrawn"
+    return Cause(ConditionReason.DRIFTED, f"Changed since approval: {what}.{end}")
 
 
 def fields(published: PublishedTool, approval: Cause | None, status: Status) -> dict[str, str | None]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from toolcrib.resources.conditions import MAX_MESSAGE, ConditionReason
 from toolcrib.text import truncate
-from toolcrib_operator.kinds.approval import REMEDY
+from toolcrib_operator.kinds.approval import remedy
 from toolcrib_operator.kinds.facts import Facts
 from toolcrib_operator.kinds.verdicts import Cause, ToolVerdict
 from toolcrib_operator.objects import Ref
@@ -29,7 +29,7 @@ def drifted(server: Ref, facts: Facts) -> tuple[bool, Cause]:
     counts += [f"{len(new)} new or back"] if new else []
     head = f"{len(changed) + len(new)} tools are quarantined ({', '.join(counts)}). The first is {first.key}"
     tail = f" Review: toolcrib approvals list -n {first.namespace}; toolcrib approvals diff {first.key}"
-    shown = cause.message.removesuffix(REMEDY)
+    shown = cause.message.removesuffix(remedy(first.key))
     message = truncate(f"{head}. {shown}", MAX_MESSAGE - len(tail)) + tail
     return True, Cause(ConditionReason.TOOLS_CHANGED if changed else ConditionReason.TOOLS_NEW, message)
 
