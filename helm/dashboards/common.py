@@ -18,6 +18,8 @@ COLUMNS = 24
 GREEN, YELLOW, RED, BLUE = "green", "yellow", "red", "blue"
 Steps = Sequence[tuple[float, str]]
 """Colours from a value on; below the first one: green, or what `below` says."""
+ANY = ((1, YELLOW),)
+"""Yellow from one on."""
 P = TypeVar("P", timeseries.Panel, stat.Panel, table.Panel)
 AnyPanel = timeseries.Panel | stat.Panel | table.Panel
 

@@ -4,8 +4,22 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import dashboard as builders
 
-from dashboards.common import GREEN, HEALTH, RED, SOURCE, YELLOW, Column, Page, figure, graph, listing, page
-from dashboards.promql import BY_REPLICA, DAY, RANGE, STEP, or_zero, quantile, rate, select
+from dashboards import servers
+from dashboards.common import (
+    ANY,
+    GREEN,
+    HEALTH,
+    RED,
+    SOURCE,
+    YELLOW,
+    Column,
+    Page,
+    figure,
+    graph,
+    listing,
+    page,
+)
+from dashboards.promql import BY_REPLICA, DAY, RANGE, STEP, leading, or_zero, quantile, rate, select
 
 UID = HEALTH
 OBJECTIVE = 0.99
@@ -19,7 +33,6 @@ WAITING = 60
 DEGRADED = 0.05
 """Share of searches, as the alert ToolcribSearchDegraded."""
 REPLICA = "{{pod}} {{instance}}"
-ANY = ((1, YELLOW),)
 BAD = ((1, RED),)
 
 
@@ -33,11 +46,6 @@ def kept(window: str) -> str:
 def each(metric: str) -> str:
     """A gauge of every replica."""
     return f"max by ({BY_REPLICA}) ({select(metric)})"
-
-
-def leading(metric: str) -> str:
-    """A gauge of the operator's leader: the standbys have none."""
-    return f"max by (namespace) ({select(metric)})"
 
 
 def dashboard() -> builders.Dashboard:
@@ -56,7 +64,7 @@ def dashboard() -> builders.Dashboard:
     _replicas(made)
     _search(made)
     _operator(made)
-    _servers(made)
+    servers.row(made)
     _processes(made)
     return made.made
 
@@ -413,45 +421,6 @@ def _search(made: Page) -> None:
             "/readyz says which one is away. Runbook: ToolcribSearchDegraded.",
             steps=((DEGRADED, RED),),
             top=1,
-        ),
-        8,
-        8,
-    )
-
-
-def _servers(made: Page) -> None:
-    made.row("MCP servers")
-    up = f"min by (namespace, server_namespace, server) ({select('toolcrib_server_up')})"
-    made.add(
-        graph(
-            "Servers that cannot be read",
-            ((f"{up} == 0", "{{server_namespace}}/{{server}}"),),
-            "short",
-            "ToolServers whose last look brought no whole list. Their tools of before stay listed. `kubectl describe toolserver` "
-            "says why. Runbook: ToolcribServerDown.",
-        ),
-        8,
-        8,
-    )
-    made.add(
-        graph(
-            "Tools that wait for approval",
-            ((leading("toolcrib_tools_quarantined"), "quarantined {{namespace}}"),),
-            "short",
-            "New or changed tools that nobody approved: no agent sees or calls them. `toolcrib approvals list`. Runbook: "
-            "ToolcribToolsQuarantined.",
-            steps=ANY,
-        ),
-        8,
-        8,
-    )
-    made.add(
-        graph(
-            "Access tokens of backends",
-            ((f"sum by (outcome) ({rate(select('toolcrib_backend_token_requests_total'))})", "{{outcome}}"),),
-            "ops",
-            "Requests to authorization servers by outcome. Anything but granted: the registry's log names backend and reason. "
-            "Runbook: ToolcribBackendTokensFailing.",
         ),
         8,
         8,

@@ -54,3 +54,8 @@ def quantile(share: float, histogram: str, window: str = STEP, by: str = "", **m
 def or_zero(expression: str) -> str:
     """0 where nothing ever happened: only for counters that appear with their first event, and filtered counts."""
     return f"({expression} or vector(0))"
+
+
+def leading(metric: str) -> str:
+    """A gauge of the operator's leader: the standbys have none."""
+    return f"max by (namespace) ({select(metric)})"
