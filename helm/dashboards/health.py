@@ -19,7 +19,7 @@ from dashboards.common import (
     listing,
     page,
 )
-from dashboards.promql import BY_REPLICA, DAY, RANGE, STEP, leading, or_zero, quantile, rate, select
+from dashboards.promql import BY_REPLICA, DAY, RANGE, STEP, each, leading, or_zero, quantile, rate, select
 
 UID = HEALTH
 OBJECTIVE = 0.99
@@ -41,11 +41,6 @@ def kept(window: str) -> str:
     quick = select("toolcrib_propagation_seconds_bucket", le__eq="1.0")
     every = select("toolcrib_propagation_seconds_count")
     return f"(sum(increase({quick}[{window}])) / sum(increase({every}[{window}])) >= 0)"
-
-
-def each(metric: str) -> str:
-    """A gauge of every replica."""
-    return f"max by ({BY_REPLICA}) ({select(metric)})"
 
 
 def dashboard() -> builders.Dashboard:

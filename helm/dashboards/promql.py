@@ -59,3 +59,8 @@ def or_zero(expression: str) -> str:
 def leading(metric: str) -> str:
     """A gauge of the operator's leader: the standbys have none."""
     return f"max by (namespace) ({select(metric)})"
+
+
+def each(metric: str) -> str:
+    """A gauge of every replica."""
+    return f"max by ({BY_REPLICA}) ({select(metric)})"
