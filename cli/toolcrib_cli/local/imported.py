@@ -157,8 +157,12 @@ class ImportedTools:
             {**made, "metadata": {k: v for k, v in made["metadata"].items() if k != "ownerReferences"}}
         )
         assert isinstance(tool, Tool)
-        held = self._world.get(Ref(SERVER, f"{tool.metadata.namespace}/{tool.spec.server}"))
+        ref = Ref(SERVER, f"{tool.metadata.namespace}/{tool.spec.server}")
+        held, state = self._world.get(ref), self.state(ref)
         server = None if held is None else held.resource
+        if state is not None and state.carried is not None and state.carried.imported:
+            # its first list is imported, whether or not its status says so yet
+            self._approvals.known(ref.key)
         found = self._approvals.applied(
             made, tool, server if isinstance(server, ToolServer) else None, new=new, imported=True
         )
