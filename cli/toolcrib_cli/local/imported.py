@@ -14,6 +14,7 @@ from toolcrib.resources import API_VERSION, Tool, ToolServer, parse
 from toolcrib.resources.tools import Approval
 from toolcrib_cli.local.approvals import Approvals
 from toolcrib_cli.local.folders import Folders
+from toolcrib_cli.local.kept_imports import KeptImports, manifest_of
 from toolcrib_cli.manifests import Loaded
 from toolcrib_cli.remarks import UNREAD
 from toolcrib_operator.adapters.memory import MemoryApplier
@@ -66,15 +67,13 @@ class ImportedTools:
         entry = self._world.get(Ref(TOOL, key))
         if entry is None or not isinstance(tool := entry.resource, Tool) or not entry.owner:
             return self._world.change
-        spec = tool.spec.model_dump(by_alias=True, mode="json", exclude_none=True, exclude_defaults=True)
-        spec.pop("approvedDigest", None)
-        name = tool.metadata.name
-        metadata = {
-            "name": name, "namespace": tool.metadata.namespace, "uid": entry.uid, "labels": dict(entry.labels),
-            "creationTimestamp": entry.created, "ownerReferences": [owner_of(entry)],
-        }  # fmt: skip
-        made = {"apiVersion": API_VERSION, "kind": TOOL, "metadata": metadata, "spec": spec}
+        made = manifest_of(entry, tool)
+        made["metadata"]["ownerReferences"] = [owner_of(entry)]
         return self._world.upsert(TOOL, self._with_approval(made, new=False))
+
+    def restore(self, kept: KeptImports) -> int:
+        """Record the tools that an earlier run imported; how many there are."""
+        return kept.restored(lambda made: self._world.upsert(TOOL, self._with_approval(dict(made), new=True)))
 
     def item_of(self, entry: Entry) -> Loaded | None:
         """An imported Tool as if it stood where its ToolServer does; None: it is another object's."""

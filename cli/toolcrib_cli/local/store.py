@@ -5,6 +5,7 @@ search-index.sqlite  definitions and vectors
 vectors.sqlite       vectors by the hash of their texts, so that none is made twice
 registrations/       runtime registrations, a Tool manifest each
 approvals.json       which tools are approved, and as what
+imported.json        tools of ToolServers, for a start while a server is away
 decisions.jsonl      the decision log, with decisions.000001.jsonl, … where it was rotated
 assertion/           key of call assertions (0600)
 audit.key            what its records are chained with (0600)

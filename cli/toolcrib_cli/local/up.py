@@ -37,6 +37,8 @@ from toolcrib_cli.local.decisions import Decisions
 from toolcrib_cli.local.folders import Change, Folders
 from toolcrib_cli.local.hosts import FILE, Hosts, HostsFile, LocalHosts, LocalRemedies
 from toolcrib_cli.local.imported import ImportedTools
+from toolcrib_cli.local.kept_imports import FILE as IMPORTED
+from toolcrib_cli.local.kept_imports import KeptImports
 from toolcrib_cli.local.objects import Objects
 from toolcrib_cli.local.programs.outbound import LocalPrograms
 from toolcrib_cli.local.registrations import Registrations
@@ -150,6 +152,8 @@ async def _up(options: Options, store: Store) -> None:
         )
         conditions = Conditions(folders, world)
         imported = ImportedTools(world, folders, approvals, lambda ref: writer.forget(ref))
+        kept = KeptImports(store.path(IMPORTED), world)
+        await asyncio.to_thread(imported.restore, kept)
 
         def wrote(ref: Ref) -> None:
             imported.wrote(ref)
@@ -195,6 +199,7 @@ async def _up(options: Options, store: Store) -> None:
             ApiDocs(HostRules(registry.deps.settings)),
             approvals,
             imported,
+            kept,
             programs,
             stop,
             port,
@@ -223,6 +228,7 @@ class _Local:
     api_docs: ApiDocs
     approvals: Approvals
     imported: ImportedTools
+    kept: KeptImports
     programs: LocalPrograms
     stop: asyncio.Event
     port: int
@@ -306,6 +312,7 @@ class _Local:
     async def _keep_approvals(self) -> None:
         try:
             self.report.first_used(await asyncio.to_thread(self.approvals.save))
+            await asyncio.to_thread(self.kept.save)
         except OSError as error:
             self.report.not_kept(error)
 

@@ -176,3 +176,28 @@ def test_a_command_is_started_only_where_up_allows_it_and_is_a_server_like_other
         assert Path(f"/proc/{local.child.pid}/task/{local.child.pid}/children").read_text()
         stage.file.unlink()
         wait_until(lambda: not Path(f"/proc/{local.child.pid}/task/{local.child.pid}/children").read_text())
+
+
+def test_a_start_while_the_server_is_away_has_its_tools_and_their_calls_fail_typed(
+    tmp_path: Path, peer: Path
+) -> None:
+    (home := tmp_path / "home").mkdir()
+    with python_server.running(home, "sdk", "json") as url:
+        stage = Stage(tmp_path, url)
+        with stage.run() as local:
+            local.until_names(local.token("hacker"), FIRST)
+            add = tool_id(shown(local, "Tool")["add"])
+            kept, name = local.data / "imported.json", add.partition("/")[2]
+            wait_until(lambda: kept.exists() and name in kept.read_text())
+
+    with stage.run() as local:
+        hacker = local.token("hacker")
+        local.until_names(hacker, FIRST)
+        assert called(local, hacker, add, a=2, b=3)["code"] == "upstream_unreachable"
+        assert "approved on first use" not in local.output
+
+    # at another address nothing of it is there before it is read
+    stage.write(mcp={"url": url.replace("/mcp", "/other")})
+    with stage.run() as local:
+        wait_until(lambda: condition(shown(local, "ToolServer")["peer"], "Ready").get("status") == "False")
+        assert local.names(local.token("hacker")) == []
