@@ -259,7 +259,7 @@ def refusal(response: httpx.Response) -> CliError:
         hints[404] = f"did you mean {' or '.join(map(str, close))}?"
     return CliError(
         f"{code}: {detail}",
-        hint=hints.get(response.status_code, ""),
+        hint=hints.get(response.status_code) or str(body.get("hint") or ""),
         code=ended.get(response.status_code, Exit.FAILED),
         problem=code,
     )

@@ -262,7 +262,7 @@ class CallAnswer(Answer):
 
 
 class Problem(BaseModel):
-    """An error (RFC 9457): `code` is stable, `detail` is for people."""
+    """An error (RFC 9457): `code` is stable, `detail` and `hint` are for people."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -271,6 +271,7 @@ class Problem(BaseModel):
     status: int
     code: str
     detail: str
+    hint: str | None = Field(default=None, description="What to do next, by `code`.")
 
 
 class WatchSnapshot(Answer):

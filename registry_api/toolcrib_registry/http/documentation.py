@@ -13,6 +13,7 @@ from pydantic.json_schema import models_json_schema
 from toolcrib.version import __version__
 from toolcrib.wire.api import Problem
 from toolcrib_registry.http.problems import CODES, PROBLEM_JSON
+from toolcrib_registry.next_steps import NEXT_STEPS
 
 Responses = dict[int | str, dict[str, Any]]
 
@@ -56,7 +57,8 @@ def _problem(text: str, status: int, codes: Sequence[str]) -> dict[str, Any]:
                     "title": CODES[code][1],
                     "status": status,
                     "code": code,
-                    "detail": "What is wrong, and what to do next.",
+                    "detail": "What is wrong.",
+                    "hint": NEXT_STEPS[code],
                 }
             }
             for code in codes

@@ -26,6 +26,7 @@ from toolcrib_registry.calls.step_up import InsufficientScope
 from toolcrib_registry.failures import Failure, Unauthenticated
 from toolcrib_registry.identity import resources
 from toolcrib_registry.identity.resources import ProtectedResource
+from toolcrib_registry.next_steps import NEXT_STEPS
 
 PROBLEM_JSON = "application/problem+json"
 
@@ -75,21 +76,21 @@ CODES: Mapping[str, tuple[int, str]] = {
     "not_durable": (503, "The registration could not be stored"),
     "not_ready": (503, "Not ready"),
     "shutting_down": (503, "The registry is stopping"),
-    "tool_error": (422, "Tool error"),
+    "tool_error": (422, "The tool refused the call"),
     "input_required": (422, "The tool asks for input"),
-    "transport_unsupported": (502, "Transport unsupported"),
+    "transport_unsupported": (502, "The tool's server speaks HTTP+SSE alone"),
     "backend_auth_failed": (502, "The registry could not authenticate to the tool's backend"),
     "login_required": (502, "The tool's server wants a login"),
-    "upstream_error": (502, "Upstream error"),
-    "upstream_protocol": (502, "Upstream protocol"),
-    "upstream_redirect": (502, "Upstream redirect"),
-    "upstream_too_large": (502, "Upstream too large"),
-    "upstream_unreachable": (502, "Upstream unreachable"),
-    "backend_busy": (503, "Backend busy"),
-    "backend_unavailable": (503, "Backend unavailable"),
-    "credential_pending": (503, "Credential pending"),
-    "service_pending": (503, "Service pending"),
-    "upstream_timeout": (504, "Upstream timeout"),
+    "upstream_error": (502, "The backend failed"),
+    "upstream_protocol": (502, "The backend's response is not valid"),
+    "upstream_redirect": (502, "The backend redirects"),
+    "upstream_too_large": (502, "The backend's response is too large"),
+    "upstream_unreachable": (502, "No connection to the backend"),
+    "backend_busy": (503, "Too many calls to the backend are in progress"),
+    "backend_unavailable": (503, "The backend's circuit breaker is open"),
+    "credential_pending": (503, "The replica lacks the backend's credential"),
+    "service_pending": (503, "The backend's Service has no published address"),
+    "upstream_timeout": (504, "The backend did not answer in time"),
 }
 FORMS: Mapping[str, str] = {
     **wording.FORMS,
@@ -108,6 +109,7 @@ def body_of(code: str, status: int, title: str, detail: str, extra: Mapping[str,
         "status": status,
         "code": code,
         "detail": detail,
+        **({"hint": step} if (step := NEXT_STEPS.get(code)) else {}),
         **extra,
     }
     try:

@@ -8,6 +8,7 @@ import pytest
 from toolcrib_registry.calls.errors import CallError, Refused, UpstreamTimeout
 from toolcrib_registry.failures import Failure, Unauthenticated
 from toolcrib_registry.http.problems import CODES, problem_of
+from toolcrib_registry.next_steps import NEXT_STEPS
 
 
 def answered(error: Failure) -> tuple[int, dict[str, str], dict[str, Any]]:
@@ -21,6 +22,16 @@ def test_a_failure_has_the_status_and_the_title_of_its_code(code: str) -> None:
 
     assert (status, body["status"], body["title"]) == (CODES[code][0], *CODES[code])
     assert (body["code"], body["detail"]) == (code, "Why.")
+
+
+@pytest.mark.parametrize("code", sorted(CODES))
+def test_a_problem_says_what_to_do_next(code: str) -> None:
+    assert answered(Failure(code, "Why."))[2]["hint"] == NEXT_STEPS[code]
+    assert NEXT_STEPS[code].endswith(".")
+
+
+def test_no_step_is_told_for_a_code_that_there_is_not() -> None:
+    assert NEXT_STEPS.keys() == CODES.keys()
 
 
 def test_when_to_try_again_is_a_header_and_further_members_stand_in_the_body() -> None:
