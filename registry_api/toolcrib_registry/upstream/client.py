@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import math
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -57,6 +58,7 @@ class _Known:
     sign: Callable[[str, bytes | None], Mapping[str, str]] | None = field(default=None, repr=False)
     """Signs what ends the session."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
+    ends: asyncio.TimerHandle | None = field(default=None, repr=False)
 
 
 class McpClient:
@@ -238,6 +240,9 @@ class McpClient:
             if known is not None:
                 self._end(known)
             known = self._known[server.key] = _Known(server)
+            if server.seconds < math.inf:
+                loop = asyncio.get_running_loop()
+                known.ends = loop.call_later(max(0.0, server.seconds), self._expire, known)
         self._known.move_to_end(server.key)
         if len(self._known) > _MOST_SERVERS:
             self._end(self._known.popitem(last=False)[1])
@@ -274,7 +279,14 @@ class McpClient:
             known.handshake = lost
         return True
 
+    def _expire(self, known: _Known) -> None:
+        """The caller's token has ended, and what was begun with it."""
+        if self._known.get(known.server.key) is known:
+            self._end(self._known.pop(known.server.key))
+
     def _end(self, known: _Known) -> None:
+        if known.ends is not None:
+            known.ends.cancel()
         link, sign = known.link, known.sign
         if link is None or link.session is None or sign is None:
             return

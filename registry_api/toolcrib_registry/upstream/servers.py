@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,12 +54,14 @@ class Server:
         credential: names the credential, or a digest of it; never the secret. A session that was begun with another is
             not used.
         owner: the namespace on whose behalf it is asked.
+        seconds: for how long the credential is good; a session does not outlive it.
     """
 
     key: str
     target: Target
     credential: str = ""
     owner: str = ""
+    seconds: float = field(default=math.inf, compare=False)
 
     @property
     def route(self) -> tuple[Target, str]:

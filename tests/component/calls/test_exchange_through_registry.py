@@ -3,6 +3,7 @@ once the grant is gone."""
 
 import json
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,7 +12,8 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from mcp_upstream import running, stateless
+from mcp_upstream import handshake, running, stateless
+from realparts.processes import wait_until
 from registry_harness import ISSUER, RunningRegistry, binding, running_registry, tool
 from scripted_backend import ScriptedBackend
 from stub_server import Answer, Asked, answering
@@ -40,7 +42,10 @@ def on_new_keys(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
 
 @pytest.fixture
 def registry(
-    asked: list[Asked], on_new_keys: list[Callable[[], None]], tmp_path: Path
+    request: pytest.FixtureRequest,
+    asked: list[Asked],
+    on_new_keys: list[Callable[[], None]],
+    tmp_path: Path,
 ) -> Iterator[RunningRegistry]:
     def answer(request: Asked) -> Answer:
         asked.append(request)
@@ -49,7 +54,7 @@ def registry(
 
     with ExitStack() as stack:
         issuer = f"http://127.0.0.1:{stack.enter_context(answering(answer))}"
-        up = stack.enter_context(running(stateless()))
+        up = stack.enter_context(running(getattr(request, "param", stateless)()))
         how = auth("team").model_copy(update={"type": AuthType.TOKEN_EXCHANGE})
         place = PublishedBackend(url=up.url, auth=how, mcp=PublishedMcp(server="team/files", tool="ask"))
         trusted = Issuer(
@@ -125,6 +130,17 @@ def test_new_keys_of_an_issuer_end_what_was_exchanged_with_the_earlier_ones(
 
     assert call(registry, token)[0] == 200
     assert len(asked) == 2
+
+
+@pytest.mark.parametrize("registry", [handshake], indirect=True)
+def test_a_session_that_was_begun_for_a_caller_ends_with_the_callers_token(registry: RunningRegistry) -> None:
+    up = registry.up  # type: ignore[attr-defined]
+    lasting, brief = registry.token("team", "bot"), registry.token("team", "bot", exp=int(time.time()) + 2)
+    for token in (lasting, brief):
+        assert call(registry, token)[0] == 200
+
+    wait_until(lambda: up.of("DELETE"))
+    assert [w.request.headers["mcp-session-id"] for w in up.of("DELETE")] == ["session-2"]
 
 
 @pytest.mark.parametrize("exchange_url", [None, "http://127.0.0.1:9/token"])

@@ -1,6 +1,7 @@
 """Which era a server is of is asked once, remembered, and asked again where the server says otherwise."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -60,6 +61,18 @@ async def test_a_server_of_the_handshake_era_gets_one_session_for_many_calls(cli
             assert call.request.headers["mcp-protocol-version"] == HANDSHAKE
             assert "mcp-method" not in call.request.headers
             assert "_meta" not in call.message["params"]
+
+
+async def test_a_session_ends_with_the_token_of_the_caller_that_it_was_begun_for(client: McpClient) -> None:
+    async with serving(handshake()) as up:
+        asking = Asking(sign=lambda method, body: {})
+        await client.ask(up.server(), asking, CALL)
+        await client.ask(replace(up.server(), key="heist/s caller", seconds=0.2), asking, CALL)
+        await up.arrived("DELETE")
+
+        assert [w.request.headers["mcp-session-id"] for w in up.of("DELETE")] == ["session-2"]
+        await client.ask(up.server(), asking, CALL)
+        assert len(up.of("initialize")) == 2
 
 
 @pytest.mark.parametrize("version", ["2025-03-26", "2025-06-18", "2025-11-25"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
@@ -102,7 +103,9 @@ class McpRequests:
 
         async def asked(credential: Authentication) -> _T:
             sign = self._signs(tool, backend, to, credential, caller.identity, hidden)
-            server = Server(_key(mcp.server, credential), to, credential.digest, tool.namespace)
+            server = Server(
+                _key(mcp.server, credential), to, credential.digest, tool.namespace, _seconds(credential)
+            )
             return await tried(
                 lambda left: work(server, Asking(left, sign, request_id)),
                 timeout - (self._clock() - started),
@@ -149,6 +152,12 @@ class McpRequests:
             return {**credential.headers, ASSERTION_HEADER: assertion}
 
         return sign
+
+
+def _seconds(credential: Authentication) -> float:
+    """For how long a caller's own token is good; that of all callers is replaced."""
+    grant = credential.grant
+    return math.inf if grant is None or not grant.subject else grant.expires_at - time.time()
 
 
 def _key(server: str, credential: Authentication) -> str:
