@@ -182,8 +182,7 @@ class Importer:
         for watch in watches:
             self._drop(watch)
 
-    def _noticed(self, key: str, kind: Kind) -> None:
-        server = key.partition(" ")[0]  # a session of one caller has a mark of its own after the name
+    def _noticed(self, server: str, kind: Kind) -> None:
         self._told(server, kind)
         if kind is Kind.TOOLS and (watch := self._watches.get(server)) is not None:
             watch.notice()

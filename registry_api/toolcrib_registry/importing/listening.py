@@ -91,13 +91,13 @@ class Listener:
                 await self._followed(server, asking, kinds)
             except NoticesTooFast:
                 too_fast = True
-                log.warning("%s sends too many notices: its list is read at intervals", server.key)
+                log.warning("%s sends too many notices: its list is read at intervals", server.name)
             except (RefusedByStatus, RefusedByRpc) as failure:
                 refused = isinstance(failure, RefusedByRpc) or failure.status in _NONE_OFFERED
             except (McpFailure, OutboundError):
                 pass
             except Exception:
-                log.exception("the notices of %s cannot be followed", server.key)
+                log.exception("the notices of %s cannot be followed", server.name)
             was_open, self._open = self._open, False
             self.trouble = TOO_FAST if too_fast else ""
             self._settled.set()

@@ -72,11 +72,11 @@ class McpClient:
     def __init__(self, outbound: Outbound, bounds: Bounds | None = None) -> None:
         self._bounds = bounds or Bounds()
         self._exchanges = Exchanges(outbound, self._bounds)
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
         self._ids = itertools.count(1).__next__
         self._aside: set[asyncio.Task[None]] = set()
-        self.on_change: Callable[[str, Kind], None] = lambda key, kind: None
-        """Told the key of a server that says during a call that one of its lists has changed, and which."""
+        self.on_change: Callable[[str, Kind], None] = lambda server, kind: None
+        """Told the name of a server that says during a call that one of its lists has changed, and which."""
 
     async def close(self) -> None:
         """End all sessions; what servers are still to be told is told, or given up after a moment."""
@@ -197,7 +197,7 @@ class McpClient:
                 if not link.stateless:
                     await self._aside_now(server, asking, messages.answer_to(heard), sessions.fields_of(link))
             elif (changed := BY_NOTICE.get(heard.method)) is not None:
-                self.on_change(server.key, changed)
+                self.on_change(server.name, changed)
             elif (
                 question.progress is not None
                 and heard.method == "notifications/progress"
@@ -265,7 +265,7 @@ class McpClient:
                 known.handshake = False
         if link is None:
             link = await eras.link(self._exchanges, known.server, asking, self._ids)
-            log.info("MCP server %s speaks %s", known.server.key, link.facts.version)
+            log.info("MCP server %s speaks %s", known.server.name, link.facts.version)
         known.link, known.handshake, known.sign = link, not link.stateless, asking.sign
         return link
 

@@ -49,19 +49,26 @@ class Server:
     """One server, as it is asked now.
 
     Attributes:
-        key: `namespace/name`. Its era and session are kept by it.
+        name: `namespace/name`.
         target: where it is; `path` is sent as it stands.
         credential: names the credential, or a digest of it; never the secret. A session that was begun with another is
             not used.
         owner: the namespace on whose behalf it is asked.
+        caller: names the one caller whose own token it is asked with; empty: all callers share its session.
         seconds: for how long the credential is good; a session does not outlive it.
     """
 
-    key: str
+    name: str
     target: Target
     credential: str = ""
     owner: str = ""
+    caller: str = ""
     seconds: float = field(default=math.inf, compare=False)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What an era and a session are kept by."""
+        return self.name, self.caller
 
     @property
     def route(self) -> tuple[Target, str]:

@@ -67,7 +67,7 @@ async def test_a_session_ends_with_the_token_of_the_caller_that_it_was_begun_for
     async with serving(handshake()) as up:
         asking = Asking(sign=lambda method, body: {})
         await client.ask(up.server(), asking, CALL)
-        await client.ask(replace(up.server(), key="heist/s caller", seconds=0.2), asking, CALL)
+        await client.ask(replace(up.server(), caller="a", seconds=0.2), asking, CALL)
         await up.arrived("DELETE")
 
         assert [w.request.headers["mcp-session-id"] for w in up.of("DELETE")] == ["session-2"]

@@ -104,7 +104,7 @@ class McpRequests:
         async def asked(credential: Authentication) -> _T:
             sign = self._signs(tool, backend, to, credential, caller.identity, hidden)
             server = Server(
-                _key(mcp.server, credential), to, credential.digest, tool.namespace, _seconds(credential)
+                mcp.server, to, credential.digest, tool.namespace, _subject(credential), _seconds(credential)
             )
             return await tried(
                 lambda left: work(server, Asking(left, sign, request_id)),
@@ -154,13 +154,12 @@ class McpRequests:
         return sign
 
 
+def _subject(credential: Authentication) -> str:
+    """The one caller whose token it is: callers with tokens of their own share no session."""
+    return "" if credential.grant is None else credential.grant.subject
+
+
 def _seconds(credential: Authentication) -> float:
     """For how long a caller's own token is good; that of all callers is replaced."""
     grant = credential.grant
     return math.inf if grant is None or not grant.subject else grant.expires_at - time.time()
-
-
-def _key(server: str, credential: Authentication) -> str:
-    """What era and session are kept by: callers with tokens of their own share none."""
-    grant = credential.grant
-    return server if grant is None or not grant.subject else f"{server} {grant.subject[:16]}"
