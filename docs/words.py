@@ -55,7 +55,7 @@ MEASURED = "docs/guides/*.md"
 LONGEST = 17.0
 """Words that a sentence of a guide has on average, at most."""
 COUNTED = ("docs/guides/*.md", "docs/concepts/*.md")
-MOST = 43_000
+MOST = 41_500
 """Words that guides and concepts have together, at most, as `wc -w` counts them."""
 CODE = re.compile(r"^```.*?^```|`[^`\n]*`|\]\([^)]*\)", re.MULTILINE | re.DOTALL)
 
