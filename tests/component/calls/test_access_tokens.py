@@ -38,6 +38,7 @@ from toolcrib_registry.calls.errors import (
     Refused,
     UpstreamProtocol,
 )
+from toolcrib_registry.calls.oauth import tokens as tokens_module
 from toolcrib_registry.calls.oauth.tokens import TokenOutcome, Tokens
 from toolcrib_registry.metrics.table import TOKEN_OUTCOMES
 from toolcrib_registry.outbound.guard import EgressPolicy
@@ -297,6 +298,14 @@ async def test_a_backend_that_refuses_every_token_causes_one_request_for_a_token
         await failure(world)
     assert len(world.idp.requests) == 2
     assert len(world.up.requests) == 11
+
+
+async def test_the_tokens_that_were_used_last_are_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens_module, "_MOST", 2)
+    for scope in ("a", "b", "a", "c", "a", "b"):
+        await world.call(scope=scope)
+
+    assert [form(r)["scope"] for r in world.idp.requests] == ["a", "b", "c", "b"]
 
 
 async def test_tokens_go_with_their_secret(world: World) -> None:

@@ -18,6 +18,7 @@ from mcp_upstream import (
     stateless,
 )
 from toolcrib_registry.outbound.errors import OutboundError, TimedOut
+from toolcrib_registry.upstream import client as client_module
 from toolcrib_registry.upstream.client import McpClient
 from toolcrib_registry.upstream.errors import (
     AnswerBroken,
@@ -73,6 +74,19 @@ async def test_a_session_ends_with_the_token_of_the_caller_that_it_was_begun_for
         assert [w.request.headers["mcp-session-id"] for w in up.of("DELETE")] == ["session-2"]
         await client.ask(up.server(), asking, CALL)
         assert len(up.of("initialize")) == 2
+
+
+async def test_sessions_with_the_servers_that_were_asked_last_are_kept(
+    client: McpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "_MOST_SERVERS", 2)
+    async with serving(handshake()) as up:
+        asking = Asking(sign=lambda method, body: {})
+        for name in ("a", "b", "a", "c"):
+            await client.ask(replace(up.server(), name=f"heist/{name}"), asking, CALL)
+        await up.arrived("DELETE")
+
+        assert [w.request.headers["mcp-session-id"] for w in up.of("DELETE")] == ["session-2"]
 
 
 @pytest.mark.parametrize("version", ["2025-03-26", "2025-06-18", "2025-11-25"])

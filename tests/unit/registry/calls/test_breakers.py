@@ -8,6 +8,7 @@ import pytest
 
 from published import bot, tool
 from toolcrib.wire.publish import PublishedBackend, PublishedMcp, PublishedTool
+from toolcrib_registry.calls import breakers
 from toolcrib_registry.calls.arguments import CheckedArguments
 from toolcrib_registry.calls.backends.breaking import Breaking
 from toolcrib_registry.calls.backends.port import ToolAnswer
@@ -209,6 +210,18 @@ async def test_a_breaker_is_of_one_server_or_of_a_host_in_one_namespace() -> Non
     assert isinstance(await stage.call(of=of_server("team-a/bad")), BackendUnavailable)
     for other in (http("team-b/a"), http("team-a/a", "other.example.com"), of_server("team-a/good")):
         assert await stage.call(of=other) is None
+
+
+async def test_the_backends_that_were_called_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(breakers, "_MOST", 2)
+    stage = Stage()
+    for _ in range(5):
+        await stage.call(DOWN)
+    assert stage.breakers.open == 1
+
+    for name in ("b", "c"):
+        await stage.call(of=http("team-a/a", f"{name}.example.com"))
+    assert stage.breakers.open == 0
 
 
 async def test_it_can_be_switched_off() -> None:
