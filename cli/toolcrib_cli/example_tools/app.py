@@ -107,7 +107,8 @@ async def _body(request: Request) -> bytes:
 def _verify(assertions: CallAssertions, request: Request, assertion: str, body: bytes) -> None:
     target, query = request.scope["raw_path"].decode(), request.scope["query_string"].decode()
     try:
-        assertions.verify(assertion, request.method, f"{target}?{query}" if query else target, body)
+        target = f"{target}?{query}" if query else target
+        assertions.verify(assertion, request.method, target, body, request.headers)
     except jwt.PyJWKClientConnectionError as error:
         detail = "The registry's keys cannot be fetched. Retry shortly."
         raise ToolError(HTTPStatus.SERVICE_UNAVAILABLE, "keys_unavailable", detail) from error

@@ -3,7 +3,7 @@
 import hashlib
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -21,8 +21,13 @@ class CallAssertions:
         self._seen: dict[str, float] = {}  # the `jti` of calls to when they end, the oldest first
         self._lock = threading.Lock()
 
-    def verify(self, assertion: str, method: str, target: str, body: bytes) -> dict[str, Any]:
-        """Who calls (`sub` of the issuer `sub_iss`). jwt.PyJWTError: refuse the call with 401."""
+    def verify(
+        self, assertion: str, method: str, target: str, body: bytes, headers: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        """Who calls (`sub` of the issuer `sub_iss`). jwt.PyJWTError: refuse the call with 401.
+
+        `headers` by lower-case names, needed where arguments fill some: read only those that the claim `fields` names.
+        """
         key = self._keys.get_signing_key_from_jwt(assertion)
         options: Any = {"require": CLAIMS, "verify_aud": False}
         claims = jwt.decode(assertion, key, ["ES256"], options, issuer=self._issuer, leeway=LEEWAY)
@@ -31,6 +36,10 @@ class CallAssertions:
         sent = (method, _sha256(target.encode()), _sha256(body))
         if sent != (claims["htm"], claims["target_sha256"], claims["content_sha256"]):
             raise jwt.InvalidTokenError("made for another request")
+        named, got = claims.get("fields", []), headers or {}
+        lines = "".join(f"{name}: {got[name]}\n" for name in named if name in got)
+        if named and _sha256(lines.encode()) != claims.get("fields_sha256"):
+            raise jwt.InvalidTokenError("made for other header fields")
         with self._lock:
             now = time.time()
             while self._seen and (first := next(iter(self._seen))) and self._seen[first] < now:

@@ -18,7 +18,15 @@ from hypothesis import strategies as st
 from evil_upstream import Request, response, upstream
 from registry_harness import ISSUER, RunningRegistry, binding, running_registry, tool
 from toolcrib.resources.backends import AuthType, Method
-from toolcrib.wire.publish import Credential, Credentials, PublishedAuth, PublishedBackend, SecretReference
+from toolcrib.resources.placing import ParameterPlace
+from toolcrib.wire.publish import (
+    Credential,
+    Credentials,
+    PublishedAuth,
+    PublishedBackend,
+    PublishedParameter,
+    SecretReference,
+)
 from toolcrib_cli.example_tools import JWKS_PATH, Address, CallAssertions, keys_at, serving
 
 pytestmark = pytest.mark.anyio
@@ -101,6 +109,36 @@ async def test_a_service_learns_who_calls_and_that_the_registry_sent_it(method: 
     assert set(claims) == {
         "iss", "aud", "sub", "sub_iss", "iat", "exp", "jti", "htm", "target_sha256", "content_sha256",
     }  # fmt: skip
+
+
+async def test_headers_that_arguments_fill_are_signed_with_the_request() -> None:
+    names = ("X-Api-Version", "X-Dry-Run")
+    parameters = tuple(
+        PublishedParameter(argument=n, place=ParameterPlace.HEADER, name=name)
+        for n, name in zip("xy", names, strict=True)
+    )
+    async with upstream(answer) as up:
+        async with registry(up.port, service("/run", parameters=parameters)) as made:
+            assert (await call(made, x="2022-11")).status_code == 200
+            (request,) = up.requests
+            verifier = CallAssertions(PUBLIC, keys_at(made.url + JWKS_PATH), ("team/calculator",))
+
+            def verify(headers: dict[str, str] | None) -> Any:
+                sent = (request.method, request.target, request.body)
+                return verifier.verify(request.headers[HEADER], *sent, headers)
+
+            for other in (
+                request.headers | {"x-api-version": "2099-01"},
+                request.headers | {"x-dry-run": "true"},
+                {name: value for name, value in request.headers.items() if name != "x-api-version"},
+                None,
+            ):
+                with pytest.raises(jwt.PyJWTError, match="other header fields"):
+                    await asyncio.to_thread(verify, other)
+            claims = await asyncio.to_thread(verify, request.headers)
+
+    assert claims["fields"] == ["x-api-version", "x-dry-run"]
+    assert claims["fields_sha256"] == hashlib.sha256(b"x-api-version: 2022-11\n").hexdigest()
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from binascii import b2a_base64
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 import orjson
@@ -41,7 +41,15 @@ class Assertions:
         self.keys = keys
         self._now = now
 
-    def made(self, tool_id: str, caller: Identity, method: str, target: str, body: bytes | None) -> str:
+    def made(
+        self,
+        tool_id: str,
+        caller: Identity,
+        method: str,
+        target: str,
+        body: bytes | None,
+        fields: Mapping[str, str | None] | None = None,
+    ) -> str:
         """One assertion, for one try of one call.
 
         Args:
@@ -50,9 +58,10 @@ class Assertions:
             method: as sent.
             target: path and query, as sent.
             body: as sent.
+            fields: the headers that arguments may fill, by lower-case names, and their values as sent; None: none was.
         """
         key, now = self.keys.signing(), int(self._now())
-        claims = {
+        claims: dict[str, object] = {
             "iss": self.issuer,
             "aud": tool_id,
             "sub": caller.subject,
@@ -64,11 +73,20 @@ class Assertions:
             "target_sha256": hashlib.sha256(target.encode()).hexdigest(),
             "content_sha256": hashlib.sha256(body or b"").hexdigest(),
         }
+        if fields:
+            named = sorted(fields)
+            claims["fields"] = named
+            claims["fields_sha256"] = _fields(named, fields)
         signed = _header(key.kid) + _base64url(orjson.dumps(claims))
         r, s = decode_dss_signature(key.private.sign(signed, _ECDSA))
         # RFC 7518 §3.4: both numbers, 32 bytes each, and no DER
         signature = _base64url(r.to_bytes(32) + s.to_bytes(32))
         return (signed + b"." + signature).decode()
+
+
+def _fields(named: Sequence[str], values: Mapping[str, str | None]) -> str:
+    lines = [f"{name}: {value}\n" for name in named if (value := values[name]) is not None]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def _base64url(data: bytes) -> bytes:

@@ -55,7 +55,15 @@ _T = TypeVar("_T")
 class Asserts(Protocol):
     """Signs for one try of a call, so that its backend knows who sent it (`assertions.signing`)."""
 
-    def made(self, tool_id: str, caller: Identity, method: str, target: str, body: bytes | None) -> str:
+    def made(
+        self,
+        tool_id: str,
+        caller: Identity,
+        method: str,
+        target: str,
+        body: bytes | None,
+        fields: Mapping[str, str | None] | None = None,
+    ) -> str:
         """A new assertion."""
         ...
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 from toolcrib.identity import Identity, Issuer
 from toolcrib.resources.backends import ASSERTION_HEADER, Method
+from toolcrib.resources.placing import ParameterPlace
 from toolcrib.version import __version__
-from toolcrib.wire.publish import PublishedTool
+from toolcrib.wire.publish import PublishedBackend, PublishedTool
 from toolcrib_registry.calls.arguments import CheckedArguments
 from toolcrib_registry.calls.backends.authenticating import REJECTED, Authenticating, Caller
 from toolcrib_registry.calls.backends.http.placed import Filled, filled
@@ -120,12 +121,13 @@ class HttpBackend:
         signer, hidden = self._assertions if backend.asserted else None, [*credential.secrets]
 
         method = backend.method.value
+        filled_headers = {name: made.headers.get(name) for name in _fillable(backend)}
 
         def request(seconds: float) -> OutboundRequest:
             """One try's, signed by itself: a backend takes an assertion once."""
             carried = {**headers, **credential.headers}
             if signer is not None:
-                assertion = signer.made(tool.tool_id, caller, method, path, sent)
+                assertion = signer.made(tool.tool_id, caller, method, path, sent, filled_headers)
                 hidden.append(assertion.rpartition(".")[2])
                 carried[ASSERTION_HEADER] = assertion
             return OutboundRequest(
@@ -165,6 +167,13 @@ class HttpBackend:
             secrets=tuple(hidden),
         )
         return await judged_in_turn(judge, len(response.body), caller, self._large)
+
+
+def _fillable(backend: PublishedBackend) -> Iterator[str]:
+    """The headers that arguments may fill, by lower-case names."""
+    for each in backend.parameters or ():
+        if each.place is ParameterPlace.HEADER:
+            yield each.name.lower()
 
 
 def _not_executed(response: OutboundResponse) -> bool:
