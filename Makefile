@@ -110,7 +110,7 @@ mcp-conformance: env ## MCP's conformance suite against /mcp/direct, in both rev
 
 mcp-peers: env ## MCP clients and servers of others against a registry: SDKs, frameworks, the inspector; needs npm, once
 	@$(BIN)/python $(PEERS)/environments.py
-	$(BIN)/python -m pytest -m peers tests/peers tests/cluster $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) $(DIST) -m peers tests/peers tests/cluster $(ARGS)
 
 mcp-servers: env ## Import MCP's reference servers of npm and PyPI, call them through a registry, print a table; needs npm, once
 	@$(BIN)/python $(PEERS)/environments.py
