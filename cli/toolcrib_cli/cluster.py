@@ -67,7 +67,9 @@ def read_config_map(
         except Refused as error:
             code = Exit.NOT_PERMITTED if error.status == 403 else Exit.UNREACHABLE
             raise CliError(
-                f"the ConfigMap {namespace}/{name} cannot be read: {error.message}", code=code
+                f"the ConfigMap {namespace}/{name} cannot be read: {error.message}",
+                hint=f"check your right to it: kubectl auth can-i get configmap/{name} -n {namespace}",
+                code=code,
             ) from error
         except OperatorError as error:
             raise CliError(str(error), code=Exit.UNREACHABLE) from error

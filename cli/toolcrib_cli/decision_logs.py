@@ -82,7 +82,11 @@ def _opened(name: str) -> BinaryIO:
     try:
         return open(name, "rb", buffering=1 << 20)
     except OSError as error:
-        raise CliError(f"cannot read {name}: {error.strerror}", code=Exit.USAGE) from error
+        raise CliError(
+            f"cannot read {name}: {error.strerror}",
+            hint="specify a log file or folder that you may read, or - for standard input",
+            code=Exit.USAGE,
+        ) from error
 
 
 def feed(check: Verification, files: Iterable[str], *, mixed: bool = False) -> None:
@@ -124,7 +128,11 @@ def keys(files: Iterable[str]) -> list[AuditKey]:
         try:
             made.append(AuditKey.of(Path(name).read_bytes()))
         except OSError as error:
-            raise CliError(f"cannot read the key file {name}: {error.strerror}", code=Exit.USAGE) from error
+            raise CliError(
+                f"cannot read the key file {name}: {error.strerror}",
+                hint="specify --key-file with the key of this log; a cluster has it in the Secret toolcrib-audit-key",
+                code=Exit.USAGE,
+            ) from error
         except AuditKeyError as error:
             raise CliError(f"{name}: {error}", code=Exit.USAGE) from error
     return made
@@ -161,7 +169,7 @@ def moment(text: str, now: datetime | None = None) -> str:
         return audit_chain.timestamp(_instant(text, now or datetime.now(UTC)).timestamp())
     except (ValueError, OverflowError):
         raise CliError(
-            f"{text!r} is no time",
+            f"{text!r} is not a time",
             hint="say 2027-01-31T08:00:00Z, 2027-01-31, or how long ago: 90m, 7d",
             code=Exit.USAGE,
         ) from None

@@ -170,7 +170,7 @@ def _propagation(made: Page) -> None:
             budget,
             "percentunit",
             f"What is left of the {1 - OBJECTIVE:.0%} of changes that may take longer than a second in 30 days. "
-            "Negative: overspent; mend what slows propagation before anything else.",
+            "Negative: overspent; correct what slows propagation before anything else.",
             steps=((0, YELLOW), (0.25, GREEN)),
             below=RED,
             decimals=0,
@@ -351,7 +351,7 @@ def _search(made: Page) -> None:
             ((leading("toolcrib_index_lag_seconds"), "oldest tool {{namespace}}"),),
             "s",
             "For how long the oldest tool has not been in the index. Seconds after a change. Minutes: one tool that is "
-            "refused, or an index that is away. Runbook: ToolcribIndexLag.",
+            "refused, or an index that is down. Runbook: ToolcribIndexLag.",
             steps=((60, YELLOW), (900, RED)),
         ),
         6,
@@ -413,7 +413,7 @@ def _search(made: Page) -> None:
             ((f"sum({rate(degraded)}) / sum({rate(select(searching + '_count'))}) >= 0", "degraded"),),
             "percentunit",
             "Share of searches answered from words alone, without index or embedder: `search` in the registry's "
-            "/readyz says which one is away. Runbook: ToolcribSearchDegraded.",
+            "/readyz says which one is down. Runbook: ToolcribSearchDegraded.",
             steps=((DEGRADED, RED),),
             top=1,
         ),

@@ -335,7 +335,7 @@ def _finding(made: Page) -> None:
             ((f"sum by (mode) ({rate(SEARCHES)})", "{{mode}}"),),
             "reqps",
             "Searches by what answered them. `lexical` where it should be `hybrid`: the index or the embedder is "
-            "away; see Health.",
+            "down; see Health.",
         ),
         8,
         8,

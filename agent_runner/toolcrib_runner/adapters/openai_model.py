@@ -37,7 +37,9 @@ class OpenAIModel:
         try:
             (urlsplit(base_url).hostname or "").encode("idna")  # as the resolver does
         except ValueError as error:  # UnicodeError is one
-            raise ValueError(f"the model's URL is not valid: {error}") from error
+            raise ValueError(
+                f"the model's URL is not valid: {error}; specify http://HOST:PORT/PATH or https://HOST/PATH"
+            ) from error
         self._where = urlsplit(base_url).netloc.rpartition("@")[2]
         self._max_tokens = max_tokens
         self._client = openai.OpenAI(

@@ -103,7 +103,11 @@ class ClusterTools:
         except Gone as error:
             raise CliError(f"cannot {what}: {error}", hint="are the custom resources installed?") from error
         except OperatorError as error:
-            raise CliError(f"cannot {what}: {error}", code=Exit.UNREACHABLE) from error
+            raise CliError(
+                f"cannot {what}: {error}",
+                hint="is it the right cluster? Specify --kubeconfig FILE or --context NAME",
+                code=Exit.UNREACHABLE,
+            ) from error
 
 
 def _path(kind: str, namespace: str | None) -> str:

@@ -102,7 +102,7 @@ def read(line: bytes) -> Message:
         return Message(line, Kind.RESPONSE, id=own)
     if not isinstance(method, str) or ("id" in parsed and own is None):
         raise NotJsonRpc(
-            INVALID_REQUEST, "Invalid request: no method, or an id that is no text or integer", own
+            INVALID_REQUEST, "Invalid request: no method, or an id that is neither text nor integer", own
         )
     params = _mapping(parsed.get("params"))
     version = _mapping(params.get("_meta")).get(VERSION_KEY)

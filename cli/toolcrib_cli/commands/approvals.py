@@ -209,7 +209,11 @@ def reject(
     What was approved before stays approved: restore it, and the tool is used again.
     """
     if not 0 < len(reason) <= _LONGEST_REASON:
-        raise CliError(f"--reason: 1 to {_LONGEST_REASON} characters", code=Exit.USAGE)
+        raise CliError(
+            f"--reason has {len(reason):,} characters, not 1 to {_LONGEST_REASON}",
+            hint="shorten it" if reason else "specify why: --reason TEXT",
+            code=Exit.USAGE,
+        )
     with _source(data, kubeconfig, context, field_manager) as source:
         found = _one(source.tools(_space(tool, namespace)), tool)
         _same(found, digest)
@@ -349,4 +353,6 @@ def _ask(question: str) -> None:
             code=Exit.USAGE,
         )
     if not typer.confirm(question, err=True):
-        raise CliError("not approved")
+        raise CliError(
+            "not approved", hint="run it again and answer y, or reject it: toolcrib approvals reject TOOL"
+        )

@@ -116,7 +116,7 @@ def openapi(
 def _check(name: str | None, url: str | None, service: str | None) -> None:
     if name is not None and (re.fullmatch(SERVER_NAME, name) is None or is_reserved_scope(f"{name}:")):
         raise CliError(
-            f"--name {escape(name)} is no name of a server",
+            f"--name {escape(name)} is not a server name",
             hint="use letters, digits and _.- , at most 63, and not registry",
             code=Exit.USAGE,
         )

@@ -13,7 +13,7 @@ def check(namespace: str, scopes: tuple[str, ...]) -> None:
     """Refuse names and scopes that no manifest may have. Raises CliError."""
     if re.fullmatch(DNS_LABEL, namespace) is None:
         raise CliError(
-            f"-n {escape(namespace)} is no name of a namespace",
+            f"-n {escape(namespace)} is not a namespace name",
             hint="use lower-case letters, digits and hyphens, at most 63",
             code=Exit.USAGE,
         )
@@ -26,7 +26,7 @@ def check(namespace: str, scopes: tuple[str, ...]) -> None:
             )
         if re.fullmatch(SCOPE, one) is None:
             raise CliError(
-                f"--scope {escape(one)} is no scope",
+                f"--scope {escape(one)} is not a scope",
                 hint="use letters, digits and _.:/- , as in github:use",
                 code=Exit.USAGE,
             )

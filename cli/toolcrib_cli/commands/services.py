@@ -166,7 +166,11 @@ def allowed(given: list[str]) -> tuple[str, ...]:
 
     for text in given:
         if why := problem(Hosts(allow=(text,))):
-            raise CliError(f"--allow-host: {why.partition(': ')[2]}: {text!r}", code=Exit.USAGE)
+            raise CliError(
+                f"--allow-host: {why.partition(': ')[2]}: {text!r}",
+                hint="for example: --allow-host api.example.com, or api.example.com:8443",
+                code=Exit.USAGE,
+            )
     return tuple(given)
 
 
@@ -259,10 +263,16 @@ def _assertions(issuer: str, jwks_url: str | None, ca_file: Path | None, tools: 
         keys = keys_at(jwks_url or issuer.rstrip("/") + JWKS_PATH, ca_file)
     except OSError as error:
         raise CliError(
-            f"--ca-file {ca_file} cannot be used: {error.strerror or error}", code=Exit.USAGE
+            f"--ca-file {ca_file} cannot be used: {error.strerror or error}",
+            hint="specify a file with PEM certificates",
+            code=Exit.USAGE,
         ) from error
     except PyJWTError as error:
-        raise CliError(f"--issuer and --jwks-url: {error}", code=Exit.USAGE) from error
+        raise CliError(
+            f"--issuer and --jwks-url: {error}",
+            hint="specify the registry's public URL with --issuer, or the address of its keys with --jwks-url",
+            code=Exit.USAGE,
+        ) from error
     return CallAssertions(issuer, keys, tools)
 
 

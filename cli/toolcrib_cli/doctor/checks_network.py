@@ -107,7 +107,7 @@ def admin_port(facts: Facts) -> Verdict:
     labels = labels_of(facts.workload("operator"))
     others = Door(True, False, tuple(p for p in found.peers if not _only(p, labels)), found.namespace)
     if others.peers:
-        return failed(f"others than the operator are let in to the admin port: {listed(others.named)}")
+        return failed(f"others than the operator may reach the admin port: {listed(others.named)}")
     return passed(f"let in: {listed(found.named)}")
 
 

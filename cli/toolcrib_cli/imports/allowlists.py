@@ -62,5 +62,5 @@ def _problem(entry: Mapping[str, Any]) -> str | None:
             return f"{field} names an entry twice"
         for one in listed:
             if re.fullmatch(pattern, one) is None:
-                return f"{field} holds {one!r}, which is no name, server:name or glob of both"
+                return f"{field} holds {one!r}, which is not a name, server:name or glob of both"
     return None

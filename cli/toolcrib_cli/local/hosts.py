@@ -168,7 +168,7 @@ def _private_text(file: Path) -> str:
     with os.fdopen(handle, "rb") as opened:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
-            raise ValueError("not a regular file")
+            raise ValueError("not a regular file; replace it by one (no link)")
         if found.st_mode & 0o022 or found.st_uid not in (os.geteuid(), 0):
             raise ValueError(
                 f"others may write this file (mode {stat.S_IMODE(found.st_mode):o}), and it opens hosts: chmod 600 it"

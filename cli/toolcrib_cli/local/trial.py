@@ -259,7 +259,10 @@ def chosen(content: FileContent, found: Assessed, name: str | None) -> Published
             code=Exit.USAGE,
         )
     if (refusal := found.refusals.get(meant[0])) is not None:
-        raise CliError(f"{Ref('Tool', meant[0])} would not be accepted: {refusal}")
+        raise CliError(
+            f"{Ref('Tool', meant[0])} would not be accepted: {refusal}",
+            hint="correct the manifest; `toolcrib validate` checks it alone",
+        )
     return found.tools[meant[0]]
 
 

@@ -119,7 +119,7 @@ def _json(text: str, holder: str, name: str, entry: dict[str, Any]) -> str:
         raise ValueError(f"it is not plain JSON, perhaps because of comments ({error})") from error
     servers = config.setdefault(holder, {}) if isinstance(config, dict) else None
     if not isinstance(servers, dict):
-        raise ValueError(f"its {holder} is not an object")
+        raise ValueError(f"its {holder} is not an object; correct it, or paste the block by hand")
     if servers.get(name) == entry:
         return text
     servers[name] = entry

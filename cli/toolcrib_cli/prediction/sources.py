@@ -305,7 +305,7 @@ class Asked:
         for item in (item for content in self.question.contents() for item in content.objects):
             if item.kind not in BINDINGS:
                 raise CliError(
-                    f"{item.file}:{item.line}: a registry is asked about bindings alone, not about a {item.kind}",
+                    f"{item.file}:{item.line}: a registry answers about bindings alone, not about a {item.kind}",
                     hint="ask the cluster instead, by a kubeconfig",
                     code=Exit.USAGE,
                 )

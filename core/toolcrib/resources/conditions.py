@@ -270,7 +270,7 @@ NEXT_STEPS: dict[ConditionReason, str] = {
     ConditionReason.IMPORTING: "Wait.",
     ConditionReason.IMPORT_FAILED: "If this lasts, check the operator's rights and the namespace's ResourceQuota.",
     ConditionReason.TOOLS_LEFT_OUT: "Correct those tools at the server, or leave them out with `spec.import.exclude`.",
-    ConditionReason.SHRUNK: "If tools are missing by mistake, mend the server before then.",
+    ConditionReason.SHRUNK: "If tools are missing by mistake, correct the server before then.",
     ConditionReason.STDIO_NOT_ALLOWED: "Read the command, then start `toolcrib up --allow-stdio=NAMESPACE/NAME`.",
     ConditionReason.SERVER_ERROR: "See the server's own log.",
     ConditionReason.RATE_LIMITED: "Raise `spec.import.refreshInterval`.",

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 BUDGET = 50e6
 """Nanoseconds that one check may take: what callers of other tools wait at most for it."""
 MAX_STEPS = 20_000
-"""Values that the reckoning itself looks at, about 1 µs each."""
+"""Values that the estimate itself looks at, about 1 µs each."""
 _MEMBER_STEPS = 8
 """What a subschema in a state that is not explored counts among those steps."""
 _AT_LEAST = 20_000.0
@@ -35,7 +35,7 @@ _FRACTION = re.compile(rb"[.eE](?<=[0-9].)")
 
 
 class TooManyError(Exception):
-    """The reckoning itself would take too long."""
+    """The estimate itself would take too long."""
 
 
 def total_of(prices: Sequence[float], values: int, boxes: int, size: int) -> float:
@@ -120,7 +120,7 @@ class State(Protocol):
 
 
 class Walk:
-    """One reckoning: the states that the values of one call are in."""
+    """One estimate: the states that the values of one call are in."""
 
     def __init__(self, start: State, call: Call) -> None:
         self._start, self._call = start, call

@@ -24,7 +24,7 @@ class Admission:
     uid: str
     generation: int
     begun: int | None = None
-    """It waits: the last look at the policies that had begun when it was noticed. None: it is decided."""
+    """Pending: the last look at the policies that had begun when it was noticed. None: it is decided."""
     seen: str | None = None
     """The policies as they had been read then."""
     refusal: Cause | None = None

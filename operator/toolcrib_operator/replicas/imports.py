@@ -36,7 +36,7 @@ from toolcrib_operator.world import World
 log = logging.getLogger(__name__)
 
 _QUIET = 2
-"""Failures in a row that are no news: a replica or the API server was away for a moment."""
+"""Failures in a row that are no news: a replica or the API server was down for a moment."""
 
 
 class Imports:

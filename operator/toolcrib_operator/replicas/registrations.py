@@ -157,7 +157,7 @@ class RegistrationIntake:
         except Invalid as error:
             return ack("refused", str(error))
         except Gone:
-            log.warning("registrations fail: there is no namespace %s", namespace, extra=about)
+            log.warning("registrations fail: there is no namespace %s; create it", namespace, extra=about)
             return ack(
                 "failed",
                 f"The namespace {namespace} does not exist. Nothing changed; create it, then register again.",

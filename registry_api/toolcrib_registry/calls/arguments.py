@@ -17,7 +17,7 @@ from toolcrib_registry.calls.validators import Compiled, Validators
 from toolcrib_registry.limits.large_requests import LARGE, LargeRequests
 
 MANY = 10_000
-"""Values from which a check is made in parts, as from `LARGE` bytes: writing and reckoning 900 KB of small numbers take 30 to 50 ms each."""
+"""Values from which a check is made in parts, as from `LARGE` bytes: writing and estimating 900 KB of small numbers take 30 to 50 ms each."""
 _WRITE = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 Schema = dict[str, Any]
 """A tool's input schema, already judged by `toolcrib.schemas.safety`."""

@@ -1,6 +1,6 @@
 """Charges one call to the bindings that grant it, or says why it must wait; frees its slots however it ends.
 
-What limits let through counts, whatever becomes of it afterwards (wrong arguments, a backend that is away): the
+What limits allow counts, whatever becomes of it afterwards (wrong arguments, a backend that is down): the
 registry worked for it, and nobody learns for nothing what a schema refuses. What they refuse does not count.
 
 With the store of counters away, a call that only bindings with limits grant goes through uncounted where its tool is
@@ -43,7 +43,7 @@ ROOM_SECONDS = 5.0
 GRACE = 2.0
 """Seconds by which a lease outlives its call's deadline: a slot is never free while its call may be under way."""
 AWAY_SECONDS = 2
-"""`Retry-After` while the store of counters is away."""
+"""`Retry-After` while the store of counters is down."""
 BUSY_SECONDS = 1
 """`Retry-After` while it has more to count than it can."""
 
@@ -64,7 +64,7 @@ class Charging:
 
     Args:
         counters: the store of counters.
-        metrics: told of refusals and of a store that is away.
+        metrics: told of refusals and of a store that is down.
         clock: decides which bindings are valid.
         agent_calls: calls of one agent at one time that no binding's `maxConcurrent` bounds.
     """

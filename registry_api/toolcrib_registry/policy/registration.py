@@ -86,7 +86,7 @@ def tool_of(body: Registration, namespace: str) -> PublishedTool:
     if reserved := [s for s in body.scopes if names.is_reserved_scope(s)]:
         raise Failure("reserved_scope", f"No tool may carry {', '.join(reserved)}: registry:* is reserved.")
     if len(set(body.scopes)) != len(body.scopes):
-        raise Failure("invalid_request", "scopes: a scope appears twice.")
+        raise Failure("invalid_request", "scopes: a scope is given twice. Remove one.")
     if (body.host is None) != (body.port is None):
         raise Failure("invalid_request", "Specify host and port together.")
     object_name = names.object_name(body.server, body.name)

@@ -38,7 +38,7 @@ class Content:
     key: Any = None
     answer: Answer | None = None
     listed_bytes: int | None = None
-    """Of the answer, where that was reckoned before it was made."""
+    """Of the answer, where that was estimated before it was made."""
     weight: int = 0
     holders: int = 0
     """How many remembered caller views are of it."""

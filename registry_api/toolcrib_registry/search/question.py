@@ -37,7 +37,7 @@ class Wanted:
     top_k_servers: int | None = None
     """Rank servers by their best tool, then the tools of the best N among themselves."""
     mode: AskedMode = "hybrid"
-    """How to rank; words alone, flagged, where no vector can be made or the store is away."""
+    """How to rank; words alone, flagged, where no vector can be made or the store is down."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -508,7 +508,7 @@ def test_the_command_line_asks_a_registry_and_gets_every_page(
         code, nothing, _ = run(r, "admin", "diff", "-f", str(file), "--subject", "team/reader")
         assert (code, nothing["subjects"]) == (0, [])
         code, _, said = run(r, "admin", "diff", "-f", str(unwanted))
-        assert (code, "asked about bindings alone, not about a Tool" in said) == (2, True)
+        assert (code, "answers about bindings alone, not about a Tool" in said) == (2, True)
         code, _, said = run(r, "admin", "diff", "--delete", "AgentScopeBinding/team/none")
         assert (code, "delete[0]: no binding" in said) == (2, True)
         code, _, said = run(r, "bot", "who-can", "calculator")

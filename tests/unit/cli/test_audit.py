@@ -425,7 +425,7 @@ def test_times_are_moments_dates_or_how_long_ago() -> None:
         "yesterday", "800000d", "99999999999d", f"{10**20}d", "9999999999999999h",
         "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00", "d", "²d", "",
     ):  # fmt: skip
-        with pytest.raises(CliError, match="is no time"):
+        with pytest.raises(CliError, match="is not a time"):
             logs.moment(text, now)
 
 

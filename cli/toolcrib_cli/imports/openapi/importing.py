@@ -132,7 +132,7 @@ def imported(
             continue
         except UnicodeEncodeError:
             result.left_out.append(
-                (f"{method.upper()} {path}", "it holds a lone surrogate, which is no character")
+                (f"{method.upper()} {path}", "it holds a lone surrogate, which is not a character")
             )
             continue
         result.manifests.append(made.manifest)

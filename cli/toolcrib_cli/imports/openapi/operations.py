@@ -84,7 +84,7 @@ def tool(
     if method == "get" and body.kind is not BodyKind.NONE:
         body = bodies.Body()
     if any(re.fullmatch(ARGUMENT, name) is None for name in body.properties):
-        raise LeftOutError("its body has a property whose name is no argument's")
+        raise LeftOutError("its body has a property whose name is not that of an argument")
     given = parameters.of_operation(document, path, item, operation, body.properties)
     http = _http(method, path, place, given, body)
     backend: Manifest = {"http": http}

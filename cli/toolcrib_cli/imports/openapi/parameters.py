@@ -119,7 +119,7 @@ def _parameter(
     if place not in _ORDER:
         raise LeftOutError("it has a parameter of an unknown place")
     if re.fullmatch(ARGUMENT, name) is None:
-        raise LeftOutError("it has a parameter whose name is no argument's")
+        raise LeftOutError("it has a parameter whose name is not that of an argument")
     where = ParameterPlace(place)
     if where is ParameterPlace.HEADER:
         if name.lower() in ("accept", "content-type", "authorization"):

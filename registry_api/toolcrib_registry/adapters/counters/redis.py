@@ -42,7 +42,7 @@ from toolcrib_registry.limits.fair_queue import Turns
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _PREFIX = "toolcrib:2"
-"""With the version of the layout: replicas of another one count apart."""
+"""With the version of the layout: replicas of another one count for themselves."""
 _PAUSE_SECONDS = 0.5
 _AT_ONCE = 16
 _RETURNS_AT_ONCE = 8

@@ -202,7 +202,10 @@ class WeaviateStore:
             unused = await self._uses.unused(client)
             for name in unused:
                 await client.collections.delete(name)
-                log.info("search index: deleted collection %s, unused and of a former identity", name)
+                log.info(
+                    "search index: deleted collection %s: it belongs to a previous embedder or index format, and no replica uses it",
+                    name,
+                )
         return unused
 
     async def healthy(self) -> None:

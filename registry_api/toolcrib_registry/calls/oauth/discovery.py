@@ -103,7 +103,9 @@ async def _endpoint(send: Send, issuer: str, policy: EgressPolicy) -> str:
         raise BackendAuthFailed(f"the authorization server's metadata is of another issuer. {_HINT}")
     grants = said.get("grant_types_supported")
     if type(grants) is list and "client_credentials" not in grants:
-        raise BackendAuthFailed("the authorization server does not support the grant client_credentials")
+        raise BackendAuthFailed(
+            "the authorization server does not support the grant client_credentials: allow it there, or use another auth.type"
+        )
     endpoint = text(said, "token_endpoint")
     if endpoint is None:
         raise BackendAuthFailed(f"the authorization server's metadata names no token endpoint. {_HINT}")

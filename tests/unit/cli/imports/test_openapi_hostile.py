@@ -68,7 +68,7 @@ def test_lone_surrogates_leave_their_operation_out_and_the_others_in() -> None:
     result = whole(document(paths, components={"schemas": twins}))
 
     assert [m["spec"]["name"] for m in result.manifests] == ["ok"]
-    assert {why for _, why in result.left_out} == {"it holds a lone surrogate, which is no character"}
+    assert {why for _, why in result.left_out} == {"it holds a lone surrogate, which is not a character"}
 
 
 JUNK = st.recursive(
