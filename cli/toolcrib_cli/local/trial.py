@@ -36,13 +36,17 @@ from toolcrib_registry.calls.arguments import Arguments
 from toolcrib_registry.calls.assertions.keys import AssertionKeys
 from toolcrib_registry.calls.assertions.signing import JWKS_PATH, Assertions
 from toolcrib_registry.calls.backends.http.backend import HttpBackend
+from toolcrib_registry.calls.backends.kinds import Kinds
+from toolcrib_registry.calls.backends.mcp.backend import McpBackend
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.errors import CallError
 from toolcrib_registry.calls.oauth.tokens import Tokens
 from toolcrib_registry.http import serving
 from toolcrib_registry.identity.issuer.local import ISSUER
+from toolcrib_registry.mcp import results
 from toolcrib_registry.outbound.guard import EgressPolicy
-from toolcrib_registry.outbound.messages import Outbound, OutboundRequest, OutboundResponse
+from toolcrib_registry.outbound.messages import Outbound, OutboundRequest, OutboundResponse, OutboundStream
+from toolcrib_registry.upstream.client import McpClient
 
 HIDDEN = "***"
 _OLDER = "2000-01-01T00:00:00+00:00"
@@ -144,15 +148,16 @@ async def call(
     async with contextlib.AsyncExitStack() as stack:
         outbound = await stack.enter_async_context(OutboundHttp(policy))
         sent = _Noted(outbound, trial, _secret_headers(tool))
-        tokens = Tokens(outbound, policy, store)
+        tokens, servers = Tokens(outbound, policy, store), McpClient(sent)
         stack.push_async_callback(tokens.close)
-        backend = HttpBackend(
-            sent,
-            store,
-            policy,
-            assertions=Assertions(place.issuer, keys, time.time),
-            tokens=tokens,
-            remedies=LocalRemedies("toolcrib try"),
+        stack.push_async_callback(servers.close)
+        shared: dict[str, Any] = {
+            "assertions": Assertions(place.issuer, keys, time.time),
+            "tokens": tokens,
+            "remedies": LocalRemedies("toolcrib try"),
+        }
+        backend = Kinds(
+            HttpBackend(sent, store, policy, **shared), McpBackend(servers, store, policy, **shared)
         )
         if place.serve_keys and tool.backend is not None and tool.backend.asserted:
             await stack.enter_async_context(_serving(place.issuer, keys, trial))
@@ -163,7 +168,11 @@ async def call(
             trial.error = error
             return trial
     trial.seconds, trial.media_type = answer.elapsed, answer.media_type
+    if answer.is_error:
+        trial.notes.append("the tool says that it failed")
     trial.result = answer.structured if answer.is_json else answer.raw.decode("utf-8", "replace")
+    if not answer.raw and answer.blocks:
+        trial.result = [results.block_json(block) for block in answer.blocks]
     return trial
 
 
@@ -174,6 +183,23 @@ class _Noted:
         self._inner, self._trial, self._hidden = inner, trial, hidden
 
     async def send(self, request: OutboundRequest) -> OutboundResponse:
+        self._note(request)
+        response = await self._inner.send(request)
+        self._trial.status = response.status
+        return response
+
+    @contextlib.asynccontextmanager
+    async def open(self, request: OutboundRequest) -> AsyncIterator[OutboundStream]:
+        """Of what an MCP server is asked, the call itself is noted."""
+        is_call = request.body is not None and json.loads(request.body).get("method") == "tools/call"
+        if is_call:
+            self._note(request)
+        async with self._inner.open(request) as stream:
+            if is_call:
+                self._trial.status = stream.status
+            yield stream
+
+    def _note(self, request: OutboundRequest) -> None:
         shown = {
             name: HIDDEN if name.lower() in self._hidden else value for name, value in request.headers.items()
         }
@@ -183,9 +209,6 @@ class _Noted:
             "headers": shown,
             "body": None if request.body is None else json.loads(request.body),
         }
-        response = await self._inner.send(request)
-        self._trial.status = response.status
-        return response
 
     async def close(self) -> None:
         await self._inner.close()

@@ -94,7 +94,7 @@ def of_misfit(version: str, code: str, text: str, answer: ToolAnswer) -> bytes:
 
 def content(answer: ToolAnswer) -> list[dict[str, Any]]:
     """What a tool answered, as content blocks."""
-    return [_block(block) for block in answer.content]
+    return [block_json(block) for block in answer.content]
 
 
 def shown(value: Any) -> str:
@@ -107,7 +107,8 @@ def _is_object(raw: bytes) -> bool:
     return raw.lstrip(b" \t\r\n")[:1] == b"{"
 
 
-def _block(block: Block) -> dict[str, Any]:
+def block_json(block: Block) -> dict[str, Any]:
+    """A content block in MCP's words."""
     made: dict[str, Any]
     match block:
         case Text():

@@ -9,6 +9,8 @@ import jwt
 import pytest
 
 from manifests import manifest
+from mcp_upstream import McpUpstream, handshake, stateless
+from mcp_upstream import running as serving
 from realparts import processes
 from stub_server import Answer, Asked, answering
 from toolcrib_cli import main as cli
@@ -185,6 +187,27 @@ def test_a_tool_that_the_operator_would_refuse_is_not_called(run: Run, tmp_path:
     assert ":3: " in run("apiVersion: toolcrib.dev/v1alpha1\nkind: Tool\nmetadata: {name: A}\nspec: {}\n")[2]
     several = tool(SERVICE) + tool(SERVICE, name="climate")
     assert "specify one with --tool: team-a/weather, team-a/climate" in run(several)[2]
+
+
+@pytest.mark.parametrize("era", [stateless, handshake])
+def test_a_tool_of_an_mcp_server_is_called_once(run: Run, era: Callable[[], McpUpstream]) -> None:
+    with serving(era()) as up:
+        server = manifest("ToolServer", "files", "team-a", mcp={"url": up.url}, defaults={"scopes": ["a:b"]})
+        backend = {"mcp": {"serverRef": {"name": "files"}, "tool": "read"}}
+        schema = {"type": "object", "properties": {"path": {"type": "string"}}}
+        made = manifest(
+            "Tool", "read", "team-a", server="files", description="Reads a file of the folder.", scopes=["a:b"],
+            inputSchema=schema, backend=backend,
+        )  # fmt: skip
+        code, out, err = run(
+            json.dumps({"apiVersion": "v1", "kind": "List", "items": [server, made]}), "path=a"
+        )
+
+    assert (code, err) == (0, "")
+    assert f"POST {up.url}" in out
+    assert '"method": "tools/call"' in out
+    assert '"path": "a"' in out.rpartition("response: 200")[2]
+    assert len(up.of("tools/call")) == 1
 
 
 def test_a_file_with_a_toolserver_alone_is_told_where_its_tools_are_called(run: Run) -> None:
