@@ -86,14 +86,21 @@ class Addressed(Protocol):
     timeout: str
 
 
+EITHER = Rule(
+    "has(self.service) != has(self.url)",
+    "set either service or url",
+    lambda m: (m.service is None) != (m.url is None),
+)
+
+
 def address_rules(barred: str, said: str) -> tuple[Rule, ...]:
-    """The rules of what is `Addressed`; `said` names what its path must not have: .. segments and the characters `barred`."""
+    """The rules of an address, whatever it names.
+
+    `said` names what its path must not have: .. segments and the characters `barred`.
+    """
 
     def whole(path: str) -> bool:
         return not ("/../" in path or path.endswith("/..") or any(c in path for c in barred))
-
-    def one(m: Addressed) -> bool:
-        return (m.service is None) != (m.url is None)
 
     def apart(m: Addressed) -> bool:
         return m.url is None or m.path is None
@@ -106,7 +113,6 @@ def address_rules(barred: str, said: str) -> tuple[Rule, ...]:
 
     characters = "".join(f" || self.path.contains('{c}')" for c in barred)
     return (
-        Rule("has(self.service) != has(self.url)", "set either service or url", one),
         Rule(
             "!has(self.url) || !has(self.path)",
             "path needs service; with url, make the path a part of the url",
@@ -178,6 +184,7 @@ class HttpBackend(Model):
     )
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        EITHER,
         *address_rules("?#", "path must not have a query, a fragment or a .. segment"),
         *parameter_rules(),
         Rule(

@@ -136,7 +136,7 @@ class McpServer(Model):
             "env needs command",
             lambda m: not m.env or m.command is not None,
         ),
-        *address_rules("?#{", "path must not have a query, a fragment, a .. segment or an {argument}")[1:],
+        *address_rules("?#{", "path must not have a query, a fragment, a .. segment or an {argument}"),
         Rule(
             "!has(self.auth) || !has(self.auth.header) || !(self.auth.header.lowerAscii().startsWith('mcp-')"
             " || self.auth.header.lowerAscii() == 'accept')",
