@@ -48,9 +48,6 @@ class DynamicToolAgent:
         usage: where calls are counted, such as `Usage(name, folder)`, whose counts outlive the process.
     """
 
-    mode = "static"
-    """What a model is shown: all of the agent's tools, from its first request on."""
-
     def __init__(
         self,
         name: str,
@@ -278,6 +275,14 @@ class DynamicToolAgent:
             RegistryError, TokenUnavailable: there is no usable answer.
         """
         return self._registry.input_schemas([name for name in names if name in self._tools])
+
+    def search(self, query: str, limit: int = 5) -> list[str]:
+        """Names of discovered tools that fit the query, best first; empty where none fits.
+
+        Raises:
+            RegistryError, TokenUnavailable: there is no usable answer.
+        """
+        return [name for name in self._registry.search(query, limit) if name in self._tools][:limit]
 
     def get_usage_stats(self) -> dict[str, Any]:
         """`agent, total_tools_available, total_tool_calls, usage_by_tool, most_used_tool`; see `usage_stats`."""

@@ -130,6 +130,16 @@ def read_schemas(document: Any) -> dict[str, dict[str, Any]]:
     }
 
 
+def read_hits(document: Any) -> tuple[str, ...]:
+    """The listed names of a `/v1/search` answer, best first; what cannot be read is left out."""
+    tools = document.get("tools") if isinstance(document, dict) else None
+    return tuple(
+        hit["name"]
+        for hit in (tools if isinstance(tools, list) else ())
+        if isinstance(hit, dict) and isinstance(hit.get("name"), str)
+    )
+
+
 def _tool(entry: Any) -> DiscoveredTool | None:
     if not isinstance(entry, dict):
         return None

@@ -6,6 +6,7 @@ RunnerError
 │   ├── AmbiguousTool          several visible tools share the name; carries their ids
 │   ├── InvalidArguments       the arguments do not fit; carries one problem each
 │   ├── NotPermitted           not granted, or not any more
+│   ├── NotOffered             a model called a tool that it has not chosen; no request was sent
 │   ├── LimitReached           a limit of the grant is used up for now
 │   ├── ToolUnavailable        the registry cannot reach the tool: no backend, no credential, refused address
 │   └── UpstreamFailed         the tool was reached and failed
@@ -96,6 +97,12 @@ class LimitReached(ToolError):
     """A limit of the grant is used up for now; `.retry_after` says for how long, in seconds, if known."""
 
     code = "limit_reached"
+
+
+class NotOffered(ToolError):
+    """The model called a tool that it has not chosen; no request was sent."""
+
+    code = "not_offered"
 
 
 class ToolUnavailable(ToolError):

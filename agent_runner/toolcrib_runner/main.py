@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from urllib.parse import quote
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 
@@ -27,10 +28,13 @@ from toolcrib_runner import health, results
 from toolcrib_runner.adapters.openai_model import OpenAIModel
 from toolcrib_runner.agent import DynamicToolAgent
 from toolcrib_runner.errors import TokenUnavailable
-from toolcrib_runner.loop import Bounds, Outcome, Report, TaskLoop
+from toolcrib_runner.loop import TaskLoop
 from toolcrib_runner.metrics import RunnerMetrics
+from toolcrib_runner.modes.kinds import Dialect, Mode
+from toolcrib_runner.ready_sets import ReadySets
 from toolcrib_runner.settings import SOURCE, RunnerSettings
-from toolcrib_runner.tokens import TokenFile
+from toolcrib_runner.tasks import Bounds, Outcome, Report, Way
+from toolcrib_runner.tokens import TokenFile, named_in
 from toolcrib_runner.usage import Usage
 
 log = logging.getLogger("toolcrib_runner")
@@ -154,9 +158,10 @@ def _work(
         turns=settings.max_turns,
         tokens=settings.max_tokens,
         seconds=settings.max_seconds,
+        context=settings.max_context,
         model_patience=settings.model_patience,
     )
-    loop = TaskLoop(agent, model, bounds=bounds, observer=metrics, tool_context=settings.tool_context)
+    loop = TaskLoop(agent, model, way=_way(settings), bounds=bounds, observer=metrics)
     code: int | None = None
     report = Report(Outcome.STOPPED)
     try:
@@ -178,6 +183,21 @@ def _work(
     if report.error:
         log.error("%s", report.error)
     return results.EXIT_CODES[report.outcome] if code is None else code
+
+
+def _way(settings: RunnerSettings) -> Way:
+    """How the task is worked on; the mode cached remembers in the folder of the counts, if there is one."""
+    kept = None if settings.state is None else settings.state / f"{quote(settings.name, safe='')}.ready.json"
+    source = TokenFile(settings.token_file) if settings.token_file else None
+    return Way(
+        mode=Mode(settings.mode),
+        dialect=Dialect(settings.dialect),
+        core=tuple(name.strip() for name in (settings.core_tools or "").split(",") if name.strip()),
+        tool_context=settings.tool_context,
+        ready_sets=ReadySets(kept),
+        # agents without a readable token are told apart by what they call themselves
+        caller=lambda: named_in(source) or ("", settings.name),
+    )
 
 
 def status(agent: DynamicToolAgent) -> Mapping[str, Any]:

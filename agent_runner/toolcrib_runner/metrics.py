@@ -36,8 +36,10 @@ _TOOL_CALLS = Metric(Counter, "toolcrib_agent_tool_calls_total", ("agent", "tool
     "Calls of tools by agent, tool and outcome (ok, or the code of the error).")
 _TOOL_CALL_DURATION_SECONDS = Metric(Histogram, "toolcrib_agent_tool_call_duration_seconds", ("agent", "tool", "outcome"),
     "Duration of tool calls, as seen by the agent.", _CALL_SECONDS)
-_TOKENS = Metric(Counter, "toolcrib_agent_tokens_total", ("agent", "mode", "kind"),
-    "Model tokens by agent, mode and kind: prompt, completion.")
+_TOKENS = Metric(Counter, "toolcrib_agent_tokens_total", ("agent", "mode", "phase", "kind"),
+    "Model tokens by agent, mode, phase (discovery, execution) and kind: prompt, completion.")
+_CACHED_TOKENS = Metric(Counter, "toolcrib_agent_cached_tokens_total", ("agent", "mode", "phase"),
+    "Prompt tokens that the endpoint took from its cache, by agent, mode and phase.")
 _MODEL_REQUESTS = Metric(Counter, "toolcrib_runner_model_requests_total", ("agent", "mode", "outcome"),
     "Requests to the model by agent, mode and outcome (ok, or the code of the error).")
 _MODEL_REQUEST_DURATION_SECONDS = Metric(Histogram, "toolcrib_runner_model_request_duration_seconds", ("agent", "mode", "outcome"),
@@ -62,6 +64,7 @@ class RunnerMetrics(Observer):
         self._calls = _TOOL_CALLS.on(registry)
         self._call_seconds = _TOOL_CALL_DURATION_SECONDS.on(registry)
         self._tokens = _TOKENS.on(registry)
+        self._cached = _CACHED_TOKENS.on(registry)
         self._model_requests = _MODEL_REQUESTS.on(registry)
         self._model_seconds = _MODEL_REQUEST_DURATION_SECONDS.on(registry)
         build = _BUILD_INFO.on(registry)
@@ -88,13 +91,16 @@ class RunnerMetrics(Observer):
         self._calls.labels(*labels).inc()
         self._call_seconds.labels(*labels).observe(seconds)
 
-    def replied(self, agent: str, mode: str, outcome: str, seconds: float, reply: Reply | None) -> None:
+    def replied(
+        self, agent: str, mode: str, phase: str, outcome: str, seconds: float, reply: Reply | None
+    ) -> None:
         """Count a request to the model and its tokens."""
         self._model_requests.labels(agent, mode, outcome).inc()
         self._model_seconds.labels(agent, mode, outcome).observe(seconds)
         if reply is not None:
-            self._tokens.labels(agent, mode, "prompt").inc(reply.prompt_tokens)
-            self._tokens.labels(agent, mode, "completion").inc(reply.completion_tokens)
+            self._tokens.labels(agent, mode, phase, "prompt").inc(reply.prompt_tokens)
+            self._tokens.labels(agent, mode, phase, "completion").inc(reply.completion_tokens)
+            self._cached.labels(agent, mode, phase).inc(reply.cached_tokens)
 
     def _outcome(self, outcome: str) -> str:
         # Codes come from the registry: a fixed set, but over the network.

@@ -43,6 +43,14 @@ class Registry(Protocol):
             TokenUnavailable: there is no token to ask with.
         """
 
+    def search(self, query: str, limit: int) -> Sequence[str]:
+        """Listed names of the agent's tools that fit the query, best first; empty where none fits.
+
+        Raises:
+            RegistryError: there is no usable answer.
+            TokenUnavailable: there is no token to ask with.
+        """
+
     def watch(self) -> AbstractContextManager[Iterator[str]]:
         """A live stream of event names; each means that the agent's tools may have changed.
 
@@ -74,6 +82,8 @@ class Reply:
     finish_reason: str = "stop"
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    cached_tokens: int = 0
+    """Of the prompt's tokens, those that the endpoint had kept from an earlier request."""
     model: str = ""
 
 
@@ -107,5 +117,7 @@ class Observer:
     def called(self, agent: str, tool: str, outcome: str, seconds: float) -> None:
         """A call of a tool ended: ok, or the code of its error. `tool` is a discovered name, or `unknown`."""
 
-    def replied(self, agent: str, mode: str, outcome: str, seconds: float, reply: Reply | None) -> None:
-        """A request to the model ended: ok, or the code of its error."""
+    def replied(
+        self, agent: str, mode: str, phase: str, outcome: str, seconds: float, reply: Reply | None
+    ) -> None:
+        """A request to the model ended: ok, or the code of its error. `phase` is discovery or execution."""

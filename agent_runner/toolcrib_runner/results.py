@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 
 from toolcrib import text
-from toolcrib_runner.loop import Outcome, Report
+from toolcrib_runner.tasks import Outcome, Report
 from toolcrib_runner.usage import UsageStats
 
 EXIT_CODES = {
@@ -14,6 +14,8 @@ EXIT_CODES = {
     Outcome.OUT_OF_TURNS: 3,
     Outcome.OUT_OF_TOKENS: 3,
     Outcome.OUT_OF_TIME: 3,
+    Outcome.CONTEXT_FULL: 3,
+    Outcome.LOOPING: 3,
     Outcome.TOO_MANY_TOOLS: 2,
     Outcome.MODEL_FAILED: 4,
     Outcome.REGISTRY_AWAY: 5,
@@ -23,6 +25,8 @@ _WHY = {
     Outcome.OUT_OF_TURNS: "stopped: the maximum number of turns is reached",
     Outcome.OUT_OF_TOKENS: "stopped: the maximum number of tokens is reached",
     Outcome.OUT_OF_TIME: "stopped: the time limit is reached",
+    Outcome.CONTEXT_FULL: "stopped: the conversation does not fit into the context limit",
+    Outcome.LOOPING: "stopped: the model repeats itself",
     Outcome.TOO_MANY_TOOLS: "ended: too many tools for a model",
     Outcome.MODEL_FAILED: "the model endpoint failed",
     Outcome.REGISTRY_AWAY: "not started: the registry does not respond",
@@ -36,6 +40,8 @@ def as_json(report: Report, usage: UsageStats) -> str:
         {
             "agent": usage.agent,
             "outcome": report.outcome,
+            "mode": report.mode,
+            "ready": list(report.ready),
             "answer": report.answer,
             "error": report.error or None,
             "turns": report.turns,
@@ -60,6 +66,8 @@ def as_text(report: Report, usage: UsageStats) -> str:
         f"tools         {usage.total_tools_available} available, used: {used}",
         f"calls         {len(report.calls)}" + (f", {failed} of them failed or refused" if failed else ""),
         f"most used     {usage.most_used_tool or '-'}",
+        f"mode          {report.mode or '-'}"
+        + (f", ready: {', '.join(report.ready)}" if report.ready else ""),
         f"model         {report.turns} turns, {report.prompt_tokens} + {report.completion_tokens} tokens",
     ]
     return "\n".join(lines)

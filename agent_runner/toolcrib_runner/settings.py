@@ -63,6 +63,28 @@ class RunnerSettings(BaseModel):
     require_registry: bool = Field(
         default=False, description="If discovery fails in that time, exit with code 5 instead."
     )
+    mode: Literal["static", "dynamic", "cached", "batched", "hybrid", "auto"] = Field(
+        default="auto",
+        description="What the model is shown: static (all tools), dynamic (searches), batched (several searches at "
+        "once), cached (as batched; remembers the tools of tasks of the same words for an hour), hybrid (some tools, "
+        "searches for others), auto (static up to 4,000 tokens of schemas, else batched).",
+    )
+    dialect: Literal["native", "text", "lenient"] = Field(
+        default="native",
+        description="How the model calls: native (functions), text (lines such as CALL: name {…}), lenient (functions, "
+        "lines, or JSON in the text, as small models write).",
+    )
+    core_tools: str | None = Field(
+        default=None,
+        max_length=10_000,
+        description="hybrid: names of the tools that are shown at once, with commas between them. Absent: the five "
+        "most used.",
+    )
+    max_context: int = Field(
+        default=128_000,
+        ge=1_000,
+        description="Tokens of one request, at most (estimated). The oldest results are cut first.",
+    )
     tool_context: bool = Field(
         default=False,
         description="Also list the tools in a system message, one line each. Models get them as functions in "

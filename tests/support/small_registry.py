@@ -64,6 +64,7 @@ class SmallRegistry:
         self._tokens = {token}
         self._watchable = watchable
         self.discovery_problem: Problem | None = None
+        self.searchable = False
 
     def set_tools(self, *tools: SmallTool) -> None:
         with self._changed:
@@ -134,6 +135,13 @@ class SmallRegistry:
         if request.method == "POST" and request.path.startswith("/tools/"):
             result = self.answer(request.path.removeprefix("/tools/"), token, request.json())
             return Answer(json.dumps(result).encode())
+        if (request.method, request.path) == ("POST", "/v1/search") and self.searchable:
+            return Answer(json.dumps({"tools": self._found(token, request.json())}).encode())
+        if (request.method, request.path) == ("POST", "/v1/load") and self.searchable:
+            named = request.json()["tools"]
+            return Answer(
+                json.dumps({"tools": [t for t in self._definitions(token) if t["name"] in named]}).encode()
+            )
         if (request.method, request.path) != ("GET", "/"):
             raise Problem(404, "not_found")
         if self.discovery_problem is not None:
@@ -143,6 +151,32 @@ class SmallRegistry:
         headers = {"Content-Type": "application/json", "ETag": etag}
         same = request.headers.get("if-none-match") == etag
         return Answer(b"", 304, headers) if same else Answer(body, 200, headers)
+
+    def _definitions(self, token: str | None) -> list[dict[str, Any]]:
+        """The visible tools as `/v1/load` gives them."""
+        return [
+            {
+                "name": tool["name"],
+                "inputSchema": {
+                    "type": "object",
+                    "properties": {
+                        name: {"type": about["type"]} for name, about in tool["parameters"].items()
+                    },
+                    "required": list(tool["parameters"]),
+                },
+            }
+            for tool in self.discovery(token)["tools"]
+        ]
+
+    def _found(self, token: str | None, asked: dict[str, Any]) -> list[dict[str, Any]]:
+        """The visible tools that share words with the query, most first."""
+        words = set(asked["query"].lower().split())
+        scored = []
+        for tool in self.discovery(token)["tools"]:
+            own = set(f"{tool['name'].replace('_', ' ')} {tool['description']}".lower().split())
+            if shared := len(words & own):
+                scored.append((-shared, tool["name"]))
+        return [{"name": name} for _, name in sorted(scored)[: asked["limit"]]]
 
     def _watch(self, request: Request, token: str | None) -> None:
         if token not in self._tokens:

@@ -103,10 +103,18 @@ class OpenAIModel:
                 finish_reason=str(choice.finish_reason or "stop"),
                 prompt_tokens=int(usage.prompt_tokens) if usage else 0,
                 completion_tokens=int(usage.completion_tokens) if usage else 0,
+                cached_tokens=_cached(usage),
                 model=str(completion.model or ""),
             )
         except (AttributeError, IndexError, TypeError, ValueError):
             raise ModelRefused(f"the model endpoint {self._where} did not return a chat completion") from None
+
+
+def _cached(usage: Any) -> int:
+    """Prompt tokens from the endpoint's cache; many endpoints say nothing of it."""
+    details = getattr(usage, "prompt_tokens_details", None)
+    cached = getattr(details, "cached_tokens", None)
+    return cached if isinstance(cached, int) and cached > 0 else 0
 
 
 def _short(error: openai.OpenAIError) -> str:

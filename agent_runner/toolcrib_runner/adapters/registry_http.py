@@ -145,6 +145,20 @@ class RegistryHttp:
                 raise RegistryAnswerInvalid("the definitions are not JSON") from None
         return found
 
+    def search(self, query: str, limit: int) -> Sequence[str]:
+        """`POST /v1/search`."""
+        content = json.dumps({"query": query, "limit": limit}).encode()
+        headers = {"content-type": "application/json", "accept": "application/json"}
+        response, body = self._send(
+            "POST", self._base + "/v1/search", MAX_RESULT, headers=headers, content=content
+        )
+        if response.status_code != 200:
+            raise answers.of_registry(response.status_code, body, response.headers.get("retry-after"))
+        try:
+            return discovery.read_hits(json.loads(body))
+        except (ValueError, RecursionError):
+            raise RegistryAnswerInvalid("the search answer is not JSON") from None
+
     def call_url(self, tool: DiscoveredTool) -> str:
         """Where calls of the tool go; see the module's text."""
         host = f"[{tool.host}]" if ":" in tool.host and not tool.host.startswith("[") else tool.host

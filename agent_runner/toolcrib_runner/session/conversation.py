@@ -23,9 +23,12 @@ from toolcrib_runner.errors import (
 from toolcrib_runner.ports import Function, FunctionCall, Message, Reply
 from toolcrib_runner.session import functions, prompt
 from toolcrib_runner.session.functions import FunctionNames
+from toolcrib_runner.session.schemas import Schemas
 
 MAX_RESULT = 64 * 1024
 """Characters of a tool's answer that a model is shown."""
+CUT = "[cut: removed to stay within the context limit]"
+"""What stands for a result that was cut."""
 
 
 class Session:
@@ -36,7 +39,7 @@ class Session:
         self.names = FunctionNames()
         self._system_prompt = system_prompt
         self._tool_context = tool_context
-        self._schemas: dict[str, tuple[DiscoveredTool, dict[str, Any] | None]] = {}
+        self._schemas = Schemas()
         self._conversation: list[Message] = [{"role": "user", "content": task}]
 
     def functions(self, tools: Mapping[str, DiscoveredTool]) -> list[Function]:
@@ -44,22 +47,17 @@ class Session:
         offered = _sorted(tools)
         self.names.assign(offered)
         return [
-            functions.function(tool, self.names.function(tool.name), self._schema_of(tool))
+            functions.function(tool, self.names.function(tool.name), self._schemas.of(tool))
             for tool in offered
         ]
 
     def unlearned(self, tools: Mapping[str, DiscoveredTool]) -> list[DiscoveredTool]:
         """The tools whose full schema has not been learned, or not since they changed."""
-        return [t for t in _sorted(tools) if t.name not in self._schemas or self._schemas[t.name][0] != t]
+        return self._schemas.unlearned(_sorted(tools))
 
     def learn(self, tools: Iterable[DiscoveredTool], schemas: Mapping[str, dict[str, Any]]) -> None:
         """Take up full schemas; a tool that is not among them is offered as the listing describes it."""
-        for tool in tools:
-            self._schemas[tool.name] = (tool, schemas.get(tool.name))
-
-    def _schema_of(self, tool: DiscoveredTool) -> dict[str, Any] | None:
-        known, schema = self._schemas.get(tool.name, (None, None))
-        return schema if known == tool else None
+        self._schemas.learn(tools, schemas)
 
     def messages(self, tools: Mapping[str, DiscoveredTool]) -> list[Message]:
         """Everything the model is to read now."""
@@ -75,17 +73,48 @@ class Session:
 
     def replied(self, reply: Reply) -> None:
         """Take up the model's reply."""
-        message: Message = {"role": "assistant", "content": reply.text or None}
-        if reply.calls:
-            message["tool_calls"] = [
-                {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
-                for c in reply.calls
-            ]
-        self._conversation.append(message)
+        self._conversation.append(said(reply))
 
     def answered(self, call: FunctionCall, content: str) -> None:
         """Take up the answer to one of the model's calls."""
         self._conversation.append({"role": "tool", "tool_call_id": call.id, "content": content})
+
+    def told(self, content: str) -> None:
+        """Take up an answer to something that the model wrote as text."""
+        self._conversation.append({"role": "user", "content": content})
+
+    def cut(self) -> bool:
+        """Replace the oldest result that still stands by a note; False where none is left."""
+        return cut(self._conversation)
+
+
+def said(reply: Reply, *, as_text: bool = False) -> Message:
+    """The model's reply as a message of the conversation; `as_text`: without its function calls."""
+    message: Message = {"role": "assistant", "content": reply.text or None}
+    if reply.calls and not as_text:
+        message["tool_calls"] = [
+            {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": _kept(c.arguments)}}
+            for c in reply.calls
+        ]
+    elif message["content"] is None:
+        message["content"] = ""
+    return message
+
+
+def _kept(arguments: str) -> str:
+    """Arguments that are refused for their size are not sent back with every further request."""
+    return (
+        arguments if len(arguments) <= functions.MAX_ARGUMENTS else '{"cut": "the arguments were too large"}'
+    )
+
+
+def cut(conversation: list[Message]) -> bool:
+    """Replace the oldest result in a conversation by a note, in place; False where none is left. The first message stays."""
+    for message in conversation[1:]:
+        if message["role"] in ("tool", "user") and message["content"] != CUT:
+            message["content"] = CUT
+            return True
+    return False
 
 
 def _sorted(tools: Mapping[str, DiscoveredTool]) -> list[DiscoveredTool]:

@@ -20,6 +20,8 @@ MAX_DESCRIPTION = 1024
 MAX_SCHEMA = 16 * 1024
 """Characters of one tool's schema that a model is shown; above it, what the listing says has to do."""
 MAX_DEPTH = 40
+MAX_ARGUMENTS = 512 * 1024
+"""Characters of a call's arguments."""
 _TYPES = {"string", "integer", "number", "boolean", "array", "object", "null"}
 
 
@@ -114,8 +116,12 @@ def arguments(tool: str, written: str) -> dict[str, Any]:
     """What a model wrote as arguments, parsed strictly. Nothing written means no arguments.
 
     Raises:
-        InvalidArguments: no JSON object, or one that names a member twice.
+        InvalidArguments: no JSON object, or one that names a member twice, or too large.
     """
+    if len(written) > MAX_ARGUMENTS:
+        raise InvalidArguments.of(
+            tool, [f"the arguments have {len(written)} characters; the most is {MAX_ARGUMENTS}"]
+        )
     try:
         parsed = json.loads(written or "{}", object_pairs_hook=_without_duplicates, parse_constant=_refuse)
     except RecursionError:

@@ -159,7 +159,15 @@ def test_without_a_registry_a_task_that_needs_one_ends_with_5_instead_of_an_answ
 def test_more_tools_than_a_model_takes_end_with_2_and_a_pod_stays(token_file: str) -> None:
     many = SmallRegistry(*(SmallTool(f"t{number}", lambda: 1) for number in range(129)))
     with serving(many) as registry, scripted.serving() as url:
-        flags = [*flags_of(registry, token_file), "--model-url", url, "--task", "call t1 {}"]
+        flags = [
+            *flags_of(registry, token_file),
+            "--model-url",
+            url,
+            "--task",
+            "call t1 {}",
+            "--mode",
+            "static",
+        ]
         code, out, err = finish(start(*flags))
         pod = start(*flags, "--keep-serving")
         try:

@@ -18,7 +18,7 @@ from stub_server import Answer, Asked, answering
 from toolcrib_runner import DynamicToolAgent, Pace, RunnerMetrics, health, scripted
 from toolcrib_runner.adapters.openai_model import OpenAIModel
 from toolcrib_runner.discovery import Rediscovery
-from toolcrib_runner.loop import Bounds, Outcome, TaskLoop
+from toolcrib_runner.loop import Bounds, Outcome, TaskLoop, Way
 from toolcrib_runner.ports import Function, FunctionCall, Message, Reply
 
 FAST = Pace(first_retry=0.02, longest_retry=0.1, poll=0.05, settle=0.05, safety=30)
@@ -77,6 +77,10 @@ class Saying:
         pass
 
 
+def calling(number: int, **usage: int) -> Reply:
+    return Reply(calls=(FunctionCall("1", "calculator", f'{{"expression": "{number}"}}'),), **usage)
+
+
 def tool_results(messages: Sequence[Message]) -> list[str]:
     return [m["content"] for m in messages if m["role"] == "tool"]
 
@@ -108,7 +112,7 @@ def test_the_tools_are_listed_in_a_message_too_where_it_is_asked_for(model: Open
     recording = Recording(model)
     with serving(SmallRegistry(calculator(), file_reader())) as registry:
         with DynamicToolAgent("planner", TOKEN, registry.url, pace=FAST) as agent:
-            TaskLoop(agent, recording, bounds=QUICK, tool_context=True).run("hello", "You plan.")
+            TaskLoop(agent, recording, bounds=QUICK, way=Way(tool_context=True)).run("hello", "You plan.")
     # The order is a contract: system prompt, tool context, conversation.
     assert recording.asked[0] == [
         {"role": "system", "content": "You plan."},
@@ -133,7 +137,7 @@ def test_more_tools_than_a_model_may_be_offered_are_refused_with_their_number_an
             after = TaskLoop(agent, recording, bounds=QUICK).run("call t1 {}")
     assert report.outcome is Outcome.TOO_MANY_TOOLS
     assert "planner sees 129 tools, but a model takes at most 128" in report.error
-    assert "Narrow its bindings" in report.error
+    assert "narrow its bindings" in report.error
     assert "/mcp" in report.error
     assert after.outcome is Outcome.ANSWERED
     assert len(recording.offered[0]) == 128
@@ -192,7 +196,7 @@ def test_what_the_model_is_told_follows_the_grants_while_the_task_runs(model: Op
     recording = Recording(model)
     with serving(registry), DynamicToolAgent("planner", TOKEN, registry.url, pace=FAST) as agent:
         agents.append(agent)
-        loop = TaskLoop(agent, recording, bounds=QUICK, tool_context=True)
+        loop = TaskLoop(agent, recording, bounds=QUICK, way=Way(tool_context=True))
         loop.run('call calculator {"expression": "1"}')
     assert recording.offered == [["calculator", "file_reader"], ["calculator"]]
     assert recording.asked[1][0]["content"] == "Available tools:\n- calculator(expression): The calculator"
@@ -243,13 +247,7 @@ def test_a_call_that_makes_no_sense_is_answered_not_executed(name: str, argument
     ],
 )
 def test_a_model_that_never_ends_is_ended(bounds: Bounds, outcome: Outcome, turns: int) -> None:
-    endless = Saying(
-        Reply(
-            calls=(FunctionCall("1", "calculator", '{"expression": "1"}'),),
-            prompt_tokens=5,
-            completion_tokens=5,
-        )
-    )
+    endless = Saying(*(calling(n, prompt_tokens=5, completion_tokens=5) for n in range(5)))
     with serving(SmallRegistry(calculator())) as registry:
         with DynamicToolAgent("planner", TOKEN, registry.url, follow=False) as agent:
             report = TaskLoop(agent, endless, bounds=bounds).run("x")
@@ -263,7 +261,7 @@ def test_time_is_a_bound_too() -> None:
         now[0] += 100
         return 5
 
-    endless = Saying(Reply(calls=(FunctionCall("1", "calculator", '{"expression": "1"}'),)))
+    endless = Saying(*map(calling, range(5)))
     with serving(SmallRegistry(text_tool("calculator", slow, expression="string"))) as registry:
         with DynamicToolAgent("planner", TOKEN, registry.url, follow=False) as agent:
             loop = TaskLoop(agent, endless, bounds=Bounds(seconds=250), clock=lambda: now[0])
@@ -272,7 +270,7 @@ def test_time_is_a_bound_too() -> None:
 
 
 def test_of_too_many_calls_in_one_reply_the_rest_is_not_executed() -> None:
-    calls = tuple(FunctionCall(str(n), "calculator", '{"expression": "1"}') for n in range(5))
+    calls = tuple(FunctionCall(str(n), "calculator", f'{{"expression": "{n}"}}') for n in range(5))
     with serving(SmallRegistry(calculator())) as registry:
         with DynamicToolAgent("planner", TOKEN, registry.url, follow=False) as agent:
             loop = TaskLoop(agent, Saying(Reply(calls=calls), Reply("done")), bounds=Bounds(calls_per_turn=2))
@@ -383,8 +381,9 @@ def test_everything_is_counted(model: OpenAIModel) -> None:
     assert value("toolcrib_runner_discoveries_total", outcome="changed") == 1
     assert value("toolcrib_runner_registry_up") == 1
     assert value("toolcrib_runner_model_requests_total", mode="static", outcome="ok") == report.turns
-    assert value("toolcrib_agent_tokens_total", mode="static", kind="prompt") == report.prompt_tokens
-    assert value("toolcrib_agent_tokens_total", mode="static", kind="completion") == report.completion_tokens
+    run = {"mode": "static", "phase": "execution"}
+    assert value("toolcrib_agent_tokens_total", **run, kind="prompt") == report.prompt_tokens
+    assert value("toolcrib_agent_tokens_total", **run, kind="completion") == report.completion_tokens
     assert (
         'toolcrib_agent_tool_calls_total{agent="planner",outcome="ok",tool="calculator"} 1.0' in scraped.text
     )
