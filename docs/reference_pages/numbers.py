@@ -84,6 +84,7 @@ LABELS = {
     "metric": "The metric that series were left out of.",
     "mode": "How a search was answered: `hybrid`, `lexical`, …. Of agents: how the runner works with its model.",
     "outcome": "`ok`, or the [code of the problem](errors.md). Of probes and of lists of MCP servers: what became of them.",
+    "phase": "`discovery` while the model chooses its tools, `execution` while it works with them.",
     "reason": "[Why](decisions.md) a decision went as it did. `not_permitted`: of a tool that the caller does not see, unless `metrics.reasons` is "
     "`full`; the decision log has the reason. Of connections: what took too long or was too much.",
     "replica": "A replica of the registry, as its decision log names it: its pod.",

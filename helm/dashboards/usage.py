@@ -403,10 +403,10 @@ def _runner(made: Page) -> None:
     made.add(
         graph(
             "Model tokens",
-            ((f"sum by (mode, kind) ({rate(tokens)})", "{{mode}} {{kind}}"),),
+            ((f"sum by (mode, phase, kind) ({rate(tokens)})", "{{mode}} {{phase}} {{kind}}"),),
             "cps",
-            "Tokens a second by mode of discovery and kind. Prompt tokens that grow: too many tool definitions in "
-            "the prompt; use the mode Dynamic or Hybrid.",
+            "Tokens a second by mode, phase and kind. Prompt tokens of static that grow: too many tool definitions "
+            "in the prompt; use `--mode auto`.",
             stacked=True,
         ),
         8,
@@ -459,6 +459,34 @@ def _runner(made: Page) -> None:
             "Registry up 0: the last discovery failed (address, CA, token). No live stream: changes are seen at the "
             "next discovery only. 0 tools: no grant reaches anything.",
             sort="Tokens",
+        ),
+        24,
+        8,
+    )
+    by = "agent, mode, phase"
+    prompt = select("toolcrib_agent_tokens_total", kind="prompt", **RUN)
+    completion = select("toolcrib_agent_tokens_total", kind="completion", **RUN)
+    cached = select("toolcrib_agent_cached_tokens_total", **RUN)
+    spent = f"(sum by ({by}) ({total(prompt)}) > 0)"
+    made.add(
+        listing(
+            "Model tokens by agent, mode and phase",
+            (
+                f"round({spent})",
+                f"round(sum by ({by}) ({total(completion)}))",
+                f"sum by ({by}) ({total(cached)}) / {spent}",
+            ),
+            (
+                Column("agent", "Runner"),
+                Column("mode", "Mode"),
+                Column("phase", "Phase"),
+                Column("Value #A", "Prompt", width=110),
+                Column("Value #B", "Completion", width=110),
+                Column("Value #C", "Cached", unit="percentunit", width=110),
+            ),
+            "What each phase cost. Much in discovery: few tools, or searches that find nothing. Cached is the share of "
+            "prompt tokens that the endpoint took from its cache; 0 where it does not say.",
+            sort="Prompt",
         ),
         24,
         8,
