@@ -19,6 +19,9 @@ from typing import Any
 import yaml
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+import refusals  # noqa: E402  (a script beside this one)
+
 VALUES = HERE / "toolcrib" / "values.yaml"
 PAGE = HERE / "toolcrib" / "README.md"
 HEAD = HERE / "readme_head.md"
@@ -64,7 +67,7 @@ def page() -> str:
     parts = [MARK, head, "\n\n## Values\n\n", _table(general)]
     for name, found in sections.items():
         parts += [f"\n### `{name}`\n\n", _table(found)]
-    return "".join(parts)
+    return "".join((*parts, refusals.section()))
 
 
 def values(text: str) -> list[Value]:

@@ -515,6 +515,22 @@ def test_the_readme_begins_with_the_two_commands() -> None:
     assert [line.split("#")[0].strip() for line in first.splitlines()] == ["make up", "make test"]
 
 
+def test_the_readme_tells_four_readers_what_they_get_and_how_far_it_is_before_the_first_steps() -> None:
+    """In a minute: one sentence, a picture, a line for each reader, the status with MCP; the rest is elsewhere."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    first, _, rest = text.partition("\n## Five minutes on a laptop\n")
+    readers = re.findall(r"^\| \*\*([^*]+)\*\* \| .+ \|$", first, re.MULTILINE)
+
+    assert readers == ["platform engineer", "tool author", "agent developer", "security engineer"]
+    assert len(re.findall(r"^\*\*[^*\n]+\.\*\*$", first, re.MULTILINE)) == 1
+    assert "\n## Status\n" in first
+    assert "\n| MCP | " in first
+    assert first.count("<picture>") == 1
+    assert len(first.split()) < 420
+    assert {"CONTRIBUTING.md", "SECURITY.md"} <= set(LINK.findall(rest))
+    assert "What the tests need, and how long they take" in (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+
+
 @pytest.mark.parametrize("file", sorted((DOCS / "decisions").glob("*.md")), ids=relative)
 def test_a_decision_is_one_page_with_its_four_parts(file: Path) -> None:
     text = file.read_text(encoding="utf-8")

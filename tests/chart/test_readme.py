@@ -85,3 +85,20 @@ def test_comments_go_on_over_lines_and_defaults_may_be_said_in_words(generator: 
     assert found["a.c"].description == ""
     assert found["d.e"].default == "`[1]`"
     assert not found["d"].leaf
+
+
+def test_every_pattern_that_a_value_is_refused_by_is_explained_in_words(generator: ModuleType) -> None:
+    schema = (CHART / "values.schema.json").read_text(encoding="utf-8")
+    patterns = {json.loads(found) for found in re.findall(r'"pattern": ("(?:[^"\\\\]|\\\\.)*")', schema)}
+
+    assert patterns == generator.refusals.FORMS.keys()
+    assert generator.refusals.section() in (CHART / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_pattern_without_words_ends_the_generator(
+    generator: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(generator.refusals.FORMS, "^/")
+
+    with pytest.raises(SystemExit, match="differ: \\^/"):
+        generator.refusals.section()
