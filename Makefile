@@ -23,11 +23,11 @@ STORES ?= auto
 SYSTEM_PYTHON := $(or $(PYTHON),$(firstword $(foreach p,python3 python3.11 python3.12 python3.13 python,$(shell command -v $(p) 2>/dev/null))))
 # a process that may not keep what it compiles compiles a thousand modules, 2 s of processor time, each time
 unexport PYTHONDONTWRITEBYTECODE
-SOURCES := core operator registry_api agent_runner cli tests bench examples requirements docs helm
+SOURCES := core operator registry_api agent_runner cli client tests bench examples requirements docs helm
 PEERS := tests/support/mcp_peers
 LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test fresh-machine-test cluster-demo proof attack bench tails bench-search bench-search-recall bench-search-scale bench-search-sizes search-gate search-faults revocation hidden-timing large-namespaces bulkheads mcp-conformance mcp-peers mcp-servers mcp-replicas mcp-bench openapi-documents growth health mcp-tokens image wheel wheel-smoke ci clean
+.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test fresh-machine-test cluster-demo proof attack bench tails bench-search bench-search-recall bench-search-scale bench-search-sizes search-gate search-faults revocation hidden-timing large-namespaces bulkheads mcp-conformance mcp-peers mcp-servers mcp-replicas mcp-bench openapi-documents growth health mcp-tokens image wheel wheel-smoke client-size ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-18s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -171,11 +171,16 @@ bulkheads: env ## Measure whom 1,024 slow calls of one agent delay, and what a n
 image: ## Build the image with docker (TAG=…, BASE_IMAGE=…, BUILDER_IMAGE=…); prints its size, writes dist/sbom.cdx.json
 	@"$(SYSTEM_PYTHON)" requirements/image.py --tag "$(TAG)" --base "$(BASE_IMAGE)" --builder "$(BUILDER_IMAGE)" --sbom dist/sbom.cdx.json $(ARGS)
 
-wheel: env ## Build the wheel into dist/
+wheel: env ## Build the wheels of Toolcrib and of its client into dist/
 	@rm -rf dist && $(BIN)/python -m hatchling build -t wheel
+	@cd client && ../$(BIN)/python -m hatchling build -t wheel -d ../dist
 
-wheel-smoke: wheel ## Install the wheel into an environment of its own, run its commands there
-	@$(BIN)/python tests/support/wheel_smoke.py dist/*.whl
+wheel-smoke: wheel ## Install each wheel into an environment of its own, run its commands and examples there
+	@$(BIN)/python tests/support/wheel_smoke.py dist/toolcrib-[0-9]*.whl
+	@$(BIN)/python tests/support/client_smoke.py dist/toolcrib_client-*.whl
+
+client-size: wheel ## Measure the client alone: what it adds to Python, and its import beside that of its HTTP library; fails above a budget
+	@$(BIN)/python tests/support/client_smoke.py --size dist/toolcrib_client-*.whl
 
 ci: ## What continuous integration runs; .ci/run --list names its steps, .ci/run NAME… runs some
 	@.ci/run

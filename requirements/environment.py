@@ -18,6 +18,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 BOOTSTRAP, LOCK = ROOT / "requirements" / "bootstrap.txt", ROOT / "requirements" / "dev.txt"
+SOURCES = (ROOT / "client", ROOT)
+"""Where our own distributions are made."""
 CANDIDATES = ("python3.13", "python3.12", "python3.11", "python3", "python")
 SUPPORTED = ((3, 11), (3, 12), (3, 13))
 PROBE = "import ensurepip, sys, venv; print(*sys.version_info[:2])"
@@ -55,7 +57,7 @@ class Problem(Exception):
 def fingerprint(folder: Path) -> str:
     """Changes with whatever the environment is made from."""
     digest = hashlib.sha256(str(folder).encode())
-    for path in (BOOTSTRAP, LOCK, ROOT / "pyproject.toml", Path(__file__)):
+    for path in (BOOTSTRAP, LOCK, *(source / "pyproject.toml" for source in SOURCES), Path(__file__)):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
@@ -99,7 +101,7 @@ def create(folder: Path) -> None:
 
 
 def install(folder: Path) -> None:
-    """Exactly the locked packages, and Toolcrib itself, editable."""
+    """Exactly the locked packages, and Toolcrib and its client, editable; no index is asked for these two."""
     pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
     uv = folder / "bin" / "uv"
     packages = sum(line[:1].isalnum() for line in LOCK.read_text().splitlines())
@@ -113,7 +115,8 @@ def install(folder: Path) -> None:
         say("uv does not get them here; pip does it")
         run([*pip, "install", "--progress-bar", "on", "--require-hashes", "-r", str(LOCK)])
     say("Installing Toolcrib, editable")
-    run([*pip, "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "-e", str(ROOT)])
+    editable = [part for source in SOURCES for part in ("-e", str(source))]
+    run([*pip, "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", *editable])
 
 
 def uv_environment(pip: list[str], folder: Path) -> Mapping[str, str]:
