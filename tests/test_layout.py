@@ -88,8 +88,7 @@ def test_the_folder_table_of_a_package_names_every_room_and_the_row_of_a_room_wh
 def test_unit_tests_stand_in_the_tree_of_what_they_test() -> None:
     unit = ROOT / "tests" / "unit"
     packages = {"core": "core/toolcrib", "operator": "operator/toolcrib_operator", "cli": "cli/toolcrib_cli",
-                "registry": "registry_api/toolcrib_registry", "runner": "agent_runner/toolcrib_runner",
-                "client": "client/toolcrib_client"}  # fmt: skip
+                "registry": "registry_api/toolcrib_registry", "runner": "agent_runner/toolcrib_runner"}  # fmt: skip
     strays = [
         str(room.relative_to(unit))
         for short, package in packages.items()
