@@ -176,7 +176,7 @@ class Toolcrib:
             for last in (False, True):
                 headers = {"accept": "text/event-stream", **work.trail.headers(), **self._authorization(work)}
                 with self._http().stream(
-                    "GET", self._url + "/v1/watch", headers=headers, timeout=_timeout(exchange.SILENCE)
+                    "GET", self._url + "/v1/watch", headers=headers, timeout=_timeout(work.left())
                 ) as response:
                     if response.status_code == 401 and not last:
                         continue
@@ -185,6 +185,8 @@ class Toolcrib:
                         exchange.read(
                             lambda _: None, response.status_code, response.headers, body, work.trail
                         )
+                    # What follows the headers may be silent for longer; the transport looks this up anew for the body.
+                    response.request.extensions["timeout"]["read"] = exchange.SILENCE
                     yield httpx2.EventSource(response, exchange.MOST_BYTES), work.trail
                     return
         except httpx2.SSEError:

@@ -172,6 +172,30 @@ def test_a_watch_that_breaks_is_opened_again(connect: Any) -> None:
     assert asked == ["Bearer a", "Bearer b"]
 
 
+def test_a_watch_that_does_not_open_within_the_deadline_is_asked_for_again_and_may_then_be_silent_for_longer(
+    connect: Any,
+) -> None:
+    asked: list[str] = []
+    released = threading.Event()
+
+    def handle(request: Request) -> None:
+        asked.append(request.path)
+        if len(asked) == 1:
+            released.wait(30)
+            return
+        request.begin({"Content-Type": "text/event-stream"})
+        released.wait(0.6)
+        request.write(b'event: snapshot\ndata: {"revision": "%d", "tools": []}\n\n' % len(asked))
+
+    with handling(handle) as port:
+        events = connect(f"http://127.0.0.1:{port}", None, deadline=0.3).watch()
+        seen = next(events)
+        released.set()
+        events.close()
+
+    assert seen.revision == "2"
+
+
 def test_a_watch_whose_token_stays_refused_ends(connect: Any, registry: RunningRegistry) -> None:
     with pytest.raises(Unauthorized):
         next(connect(registry.url, lambda: "no.such.token").watch())
