@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from toolcrib import names
-from toolcrib.resources.backends import HEADER, URL, AuthType
+from toolcrib.resources.backends import FORBIDDEN_HEADERS, HEADER, URL, AuthType
 
 _VARIABLE = re.compile(r"\$\{[^}]*\}|\{([A-Za-z0-9_.-]+)\}")
 _SCHEMES = {"bearer": AuthType.BEARER, "basic": AuthType.BASIC}
@@ -193,7 +193,7 @@ def _looks_random(segment: str) -> bool:
 
 def _authenticated(found: FoundServer, headers: Mapping[str, Any]) -> FoundServer:
     wanted = {name: value for name, value in headers.items() if name.lower() not in _OWN_HEADERS}
-    usable = [n for n in wanted if re.fullmatch(HEADER, n) and not n.lower().startswith("mcp-")]
+    usable = [n for n in wanted if re.fullmatch(HEADER, n) and not _is_of_connection(n.lower())]
     chosen = next((n for n in usable if n.lower() == "authorization"), usable[0] if usable else None)
     if chosen is None:
         return found
@@ -206,6 +206,11 @@ def _authenticated(found: FoundServer, headers: Mapping[str, Any]) -> FoundServe
         return replace(found, credential=Credential(AuthType.HEADER, chosen))
     scheme = str(wanted[chosen] or "Bearer").split(" ", 1)[0].lower()
     return replace(found, credential=Credential(_SCHEMES.get(scheme, AuthType.HEADER), chosen))
+
+
+def _is_of_connection(header: str) -> bool:
+    """Whether a manifest may not name it."""
+    return header.startswith("mcp-") or header in FORBIDDEN_HEADERS
 
 
 def _header_names(headers: Any) -> dict[str, str]:

@@ -202,7 +202,7 @@ class SecretKeyReference(Model):
     key: str = Field(pattern=SECRET_KEY, max_length=253, description="Key within the Secret.")
 
 
-_FORBIDDEN_HEADERS = (
+FORBIDDEN_HEADERS = (
     "host", "content-length", "content-type", "transfer-encoding", "connection", "upgrade", "te", "trailer",
     "keep-alive", "proxy-authorization", "expect", ASSERTION_HEADER,
 )  # fmt: skip
@@ -284,10 +284,10 @@ class Auth(Model):
         ),
         Rule(
             "!has(self.header) || !(self.header.lowerAscii() in ["
-            + ", ".join(f"'{h}'" for h in _FORBIDDEN_HEADERS)
+            + ", ".join(f"'{h}'" for h in FORBIDDEN_HEADERS)
             + "])",
             "this header is reserved for the connection or the registry; choose another",
-            lambda a: a.header is None or a.header.lower() not in _FORBIDDEN_HEADERS,
+            lambda a: a.header is None or a.header.lower() not in FORBIDDEN_HEADERS,
         ),
     )
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from toolcrib import resources
@@ -261,6 +261,7 @@ def test_plain_json_is_read_as_it_is(value: Any) -> None:
 
 
 @given(st.lists(st.text(min_size=1), max_size=6, unique=True))
+@example(["expect"])
 def test_whatever_servers_are_called_each_has_a_manifest_with_a_name_of_its_own(names: list[str]) -> None:
     found = [
         *servers.of_clients(
