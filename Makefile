@@ -27,7 +27,7 @@ SOURCES := core operator registry_api agent_runner cli client tests bench exampl
 PEERS := tests/support/mcp_peers
 LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test fresh-machine-test cluster-demo proof attack bench tails bench-search bench-search-recall bench-search-scale bench-search-sizes search-gate search-faults revocation hidden-timing large-namespaces bulkheads mcp-conformance mcp-peers mcp-servers mcp-replicas mcp-bench openapi-documents growth health mcp-tokens image wheel wheel-smoke client-size ci clean
+.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test fresh-machine-test cluster-demo proof attack bench tails bench-context bench-search bench-search-recall bench-search-scale bench-search-sizes search-gate search-faults revocation hidden-timing large-namespaces bulkheads mcp-conformance mcp-peers mcp-servers mcp-replicas mcp-bench openapi-documents growth health mcp-tokens image wheel wheel-smoke client-size ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-18s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -164,6 +164,9 @@ health: env ## Measure how long GET /healthz takes while 10,000 tools are embedd
 
 mcp-tokens: env ## Count the tokens that the meta-tools of /mcp take in a model's context (o200k)
 	@PYTHONPATH=tests/support $(BIN)/python -m mcp_tokens
+
+bench-context: env ## Count the prompt tokens of each mode of the agent runner, 5 to 1,000 tools; DATA=<folder of sets> adds the real catalog; fails above .5 tokens a tool
+	@$(BIN)/python bench/context.py $(DATA) $(ARGS)
 
 bulkheads: env ## Measure whom 1,024 slow calls of one agent delay, and what a name server that loses packets costs calls
 	@exec $(BIN)/python bench/run.py bulkheads lookups $(ARGS)
