@@ -303,7 +303,13 @@ def operator() -> None:
         "toolcrib agent run --name safecracker --task 'Use the calculator: 310 / 4.5' --token-file token \\\n"
         "  --registry-url http://127.0.0.1:8765 "
         "--model-url http://127.0.0.1:8090/v1"
-    )
+    ),
+    Example(
+        "toolcrib agent run --mode batched --dialect lenient --name safecracker --token-file token \\\n"
+        "  --registry-url http://127.0.0.1:8765 --model-url http://127.0.0.1:11434/v1 --model qwen2.5-coder \\\n"
+        "  --task 'What is 310 / 4.5?'",
+        not_run="needs a model of yours",
+    ),
 )
 def agent_run() -> None:
     """Run one agent on one task."""
