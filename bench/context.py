@@ -82,7 +82,7 @@ def catalog(rows: Sequence[Mapping[str, Any]], size: int) -> Catalog:
         name = "".join(c if c.isascii() and (c.isalnum() or c in "_.-") else "_" for c in name)[:128]
         about = row.get("parameters") or {}
         parameters = tuple(Parameter(p, ("string",), str(text)) for p, text in about.items())
-        tools[name] = DiscoveredTool(name, f"/tools/{name}", str(row["description"]), parameters)
+        tools[name] = DiscoveredTool(name, f"/tools/{name}", str(row.get("description") or ""), parameters)
         schemas[name] = {
             "type": "object",
             "properties": {p: {"type": "string", "description": str(text)} for p, text in about.items()},
@@ -176,15 +176,15 @@ def _calls(name: str, /, **arguments: Any) -> Reply:
     return Reply(calls=(FunctionCall("call_1", name, json.dumps(arguments)),))
 
 
-def bill(mode: Mode, catalog: Catalog, tools: int) -> Bill:
-    """What one task costs in a mode."""
+def bill(mode: Mode, catalog: Catalog, tools: int, at: int | None = None) -> Bill:
+    """What one task costs in a mode; `at`: the place of the first right tool, else the middle."""
     from toolcrib_runner.session.functions import FunctionNames
 
     view = list(catalog.tools)
     names = FunctionNames()
     names.assign(catalog.tools[name] for name in sorted(view))
-    middle = len(view) // 2
-    right = view[middle : middle + tools]
+    begin = len(view) // 2 if at is None else at
+    right = view[begin : begin + tools]
     core = tuple(name for name in view if name not in right)[:HITS]
     script = Script(mode, [names.function(name) for name in right])
     sets = ReadySets()
@@ -210,6 +210,16 @@ def sets(data: Path) -> dict[str, list[dict[str, Any]]]:
                 found[name] = [json.loads(line) for line in file.read_text().splitlines()]
                 break
     return found
+
+
+def slope_of(rows: Sequence[Mapping[str, Any]], tools: int, mode: Mode, sizes: Sequence[int]) -> float:
+    """Tokens for each further tool of the view, with the same right tools and the same hits.
+
+    From 15 tools on: smaller views have fewer hits than a search may answer.
+    """
+    first = next((size for size in sizes if size >= 3 * HITS), sizes[0])
+    few, many = (bill(mode, catalog(rows, size), tools, HITS).total for size in (first, sizes[-1]))
+    return (many - few) / max(1, sizes[-1] - first)
 
 
 def crossing(rows: Sequence[Mapping[str, Any]], tools: int, mode: Mode) -> int | None:
@@ -251,10 +261,7 @@ def main() -> int:
                     f"| {one.stable:,} | {one.cheap:,.0f} | {1 - one.cheap / static.cheap:.1%} |"
                 )
         for mode in MODES[1:]:
-            # smaller views have fewer hits than a search may answer
-            first = next((size for size in sizes if size >= 3 * HITS), sizes[0])
-            few, many = totals[name, mode, first][0], totals[name, mode, sizes[-1]][0]
-            slope = (many - few) / max(1, sizes[-1] - first)
+            slope = slope_of(rows, tools, mode, sizes)
             at = crossing(rows, tools, mode)
             print(
                 f"{mode}: cheaper than static from {at or 'more than 20'} tools on; {slope:.3f} tokens a tool"

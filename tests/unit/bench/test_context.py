@@ -28,6 +28,15 @@ def test_a_task_costs_at_most_half_a_token_more_for_each_further_tool(cost: Cost
     assert cost(mode, 155) - cost(mode, 15) <= 0.5 * 140
 
 
+def test_each_committed_set_is_billed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCH))
+    context = import_module("context")
+    for name, rows in context.sets(context.SUBSET).items():
+        made = context.catalog(rows, len(rows))
+        assert context.bill(Mode.BATCHED, made, context.TOOLS_A_TASK[name]).total > 0
+    sys.modules.pop("context", None)
+
+
 def test_modes_that_search_save_what_the_table_says(cost: Cost) -> None:
     static = cost(Mode.STATIC, 100)
     saved = [1 - cost(mode, 100) / static for mode in (Mode.DYNAMIC, Mode.BATCHED, Mode.CACHED)]
