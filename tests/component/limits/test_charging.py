@@ -96,7 +96,7 @@ def test_a_used_up_window_is_429_with_the_time_until_there_is_room(
     assert all("429" in documented[path]["post"]["responses"] for path in ("/v1/call", "/tools/{name}"))
     problem = refused.json()
     assert (refused.status_code, problem["code"], problem["limit"]) == (429, "limit_exceeded", limit)
-    assert set(problem) == {"type", "title", "status", "code", "detail", "limit"}
+    assert set(problem) == {"type", "title", "status", "code", "detail", "hint", "limit"}
     assert abs(int(refused.headers["retry-after"]) - seconds * 2 / 3) <= 1
     assert (unlike.status_code, unlike.json()["code"]) == (429, "limit_exceeded")
     kind = 'grant="team/bot",kind="AgentScopeBinding"'
