@@ -1,7 +1,8 @@
 """Names, scopes and patterns: the grammar that manifests, tokens and calls share.
 
 Patterns are `name`, `server:name` and globs of both (`*`, `?`), split at the first colon, matched whole and
-ignoring case. In cluster bindings the server part is `namespace/server`. (DESIGN §3, Patterns.)
+ignoring case. In cluster bindings the server part is `namespace/server`. (DESIGN §3, Patterns.) A server's resources
+and its prompts have the names `@resources` and `@prompts`.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ SCOPE = r"^[A-Za-z0-9]([A-Za-z0-9_.:/-]{0,126}[A-Za-z0-9])?$"
 TAG = r"^[^\x00-\x1f\x7f]{1,64}$"
 DNS_LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 DNS_SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
-PATTERN = r"^([A-Za-z0-9_.*?-]{1,63}:)?[A-Za-z0-9_.*?-]{1,128}$"
-CLUSTER_PATTERN = r"^([a-z0-9.*?-]{1,63}/[A-Za-z0-9_.*?-]{1,63}:)?[A-Za-z0-9_.*?-]{1,128}$"
+PATTERN = r"^([A-Za-z0-9_.*?-]{1,63}:)?@?[A-Za-z0-9_.*?-]{1,128}$"
+CLUSTER_PATTERN = r"^([a-z0-9.*?-]{1,63}/[A-Za-z0-9_.*?-]{1,63}:)?@?[A-Za-z0-9_.*?-]{1,128}$"
 CLUSTER_SERVER = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[A-Za-z0-9_.-]{1,63}$"
+
+RESOURCES, PROMPTS = "@resources", "@prompts"
+"""Names by which patterns and the authorizer know a server's resources and its prompts. No tool can have them."""
 
 RESERVED_TOOL_NAMES = frozenset({
     ".", "..",  # clients normalise these segments away

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolcrib import digest
+from toolcrib import digest, names
 from toolcrib.resources import durations
 from toolcrib.resources.backends import Auth, Backend, HttpBackend, OAuthClient
 from toolcrib.resources.bindings import AgentScopeBinding, ClusterAgentScopeBinding, Subject, SubjectKind
@@ -24,6 +24,7 @@ from toolcrib.wire.publish import (
     PublishedOAuth,
     PublishedParameter,
     PublishedProgram,
+    PublishedServer,
     PublishedSubject,
     PublishedTool,
     SecretReference,
@@ -177,6 +178,36 @@ def server_backend(server: ToolServer, cluster_ip: str | None) -> PublishedBacke
         assertion=mcp.assertion,
         program=_program(server),
     )
+
+
+def server(resource: ToolServer, cluster_ip: str | None) -> PublishedServer | None:
+    """What a ToolServer publishes besides its tools: what stands for its resources and its prompts; None: it offers neither."""
+    offered = [
+        name
+        for name, on in ((names.RESOURCES, resource.spec.resources), (names.PROMPTS, resource.spec.prompts))
+        if on
+    ]
+    if not offered or resource.disabled:
+        return None
+    meta, target = resource.metadata, PublishedMcp(server=resource.server_id, tool="")
+    backend = server_backend(resource, cluster_ip).model_copy(
+        update={"mcp": target.model_copy(update={"transport": resource.spec.mcp.transport})}
+    )
+    parts = tuple(
+        with_digests(
+            tool_id=f"{resource.server_id}:{name}",
+            uid=meta.uid or f"manifest:{resource.server_id}",
+            generation=meta.generation,
+            namespace=meta.namespace or "default",
+            name=name,
+            server=meta.name,
+            scopes=resource.spec.defaults.scopes,
+            backend=backend,
+            source="mcp",
+        )
+        for name in offered
+    )
+    return PublishedServer(server_id=resource.server_id, parts=parts)
 
 
 def _program(server: ToolServer) -> PublishedProgram | None:

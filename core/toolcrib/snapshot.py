@@ -16,6 +16,7 @@ from toolcrib.wire.publish import (
     Publish,
     PublishedAccount,
     PublishedBinding,
+    PublishedServer,
     PublishedTool,
     Removed,
     Revision,
@@ -34,6 +35,10 @@ class Snapshot:
 
     revision: Revision | None = None
     tools: Mapping[str, PublishedTool] = field(default_factory=dict)
+    servers: Mapping[str, PublishedServer] = field(default_factory=dict)
+    """ToolServers that offer resources or prompts."""
+    parts: Mapping[str, PublishedTool] = field(default_factory=dict)
+    """What stands for their resources and prompts, by id."""
     bindings: Mapping[str, PublishedBinding] = field(default_factory=dict)
     policy: Policy = field(default_factory=Policy)
     by_scope: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
@@ -47,12 +52,17 @@ class Snapshot:
 
     @property
     def hash(self) -> str:
-        """Equal on two replicas exactly when they hold the same tools, bindings and accounts."""
+        """Equal on two replicas exactly when they hold the same tools, servers, bindings and accounts."""
         return hash_text(self.total)
 
     def fingerprint(self, tool_id: str) -> int:
         """Changes whenever anything of the tool changes; KeyError if it is not here."""
         return self.prints["t:" + tool_id]
+
+    def governed(self, tool_id: str) -> PublishedTool | None:
+        """The tool, or what stands for resources or prompts, of this id."""
+        found = self.tools.get(tool_id)
+        return self.parts.get(tool_id) if found is None else found
 
     def apply(self, publish: Publish) -> Snapshot:
         """The snapshot after `publish`; this one stays as it is.
@@ -65,7 +75,7 @@ class Snapshot:
             return self  # a repeated delivery
         if publish.base is None:
             draft = self.draft()
-            draft.add(publish.tools, publish.bindings, publish.accounts)
+            draft.add(publish.tools, publish.bindings, publish.accounts, publish.servers)
             return self.replaced(draft, publish.to)
         self._check(publish.to)
         if publish.base != self.revision:
@@ -74,7 +84,7 @@ class Snapshot:
             )
         draft = Draft(self)
         draft.remove(publish.removed)
-        draft.add(publish.tools, publish.bindings, publish.accounts)
+        draft.add(publish.tools, publish.bindings, publish.accounts, publish.servers)
         return draft.made(publish.to)
 
     def draft(self) -> Draft:
@@ -113,6 +123,7 @@ class Draft:
     def __init__(self, before: Snapshot) -> None:
         self._before = before
         self._tools, self._bindings = dict(before.tools), dict(before.bindings)
+        self._servers: dict[str, PublishedServer] | None = None
         self._prints, self._total, self._index = dict(before.prints), before.total, _Index(before)
         self._accounts: dict[str, PublishedAccount] | None = None
         self._rebound = before.revision is None
@@ -123,6 +134,11 @@ class Draft:
             if (gone := self._tools.pop(tool_id, None)) is not None:
                 self._total -= self._prints.pop("t:" + tool_id)
                 self._index.remove(gone)
+        if removed.servers:
+            servers = self._known_servers()
+            for server_id in removed.servers:
+                if servers.pop(server_id, None) is not None:
+                    self._total -= self._prints.pop("s:" + server_id)
         for uid in removed.bindings:
             self._rebound = True
             if self._bindings.pop(uid, None) is not None:
@@ -138,12 +154,16 @@ class Draft:
         tools: Iterable[PublishedTool],
         bindings: Iterable[PublishedBinding],
         accounts: Iterable[PublishedAccount] | None,
+        servers: Iterable[PublishedServer] = (),
     ) -> None:
         """Add these, in the place of earlier ones; `accounts` None: nothing is known of more accounts."""
         for tool in tools:
             self._index.put(self._tools.get(tool.tool_id), tool)
             self._tools[tool.tool_id] = tool
             self._count("t:" + tool.tool_id, fingerprint(tool))
+        for server in servers:
+            self._known_servers()[server.server_id] = server
+            self._count("s:" + server.server_id, fingerprint(server))
         for binding in bindings:
             self._rebound = True
             self._bindings[binding.uid] = binding
@@ -165,10 +185,15 @@ class Draft:
             )
         elif self._accounts is not None:
             policy = replace(policy, accounts=_uids(accounts))  # they come and go more often than bindings
-        index = self._index.made()
+        index, servers, parts = self._index.made(), self._before.servers, self._before.parts
+        if self._servers is not None:
+            servers = self._servers
+            parts = {part.tool_id: part for server in servers.values() for part in server.parts}
         return Snapshot(
             revision=revision,
             tools=self._tools,
+            servers=servers,
+            parts=parts,
             bindings=self._bindings,
             policy=policy,
             by_scope=index.by_scope,
@@ -184,6 +209,11 @@ class Draft:
         if self._accounts is None:
             self._accounts = dict(self._before.accounts or {})
         return self._accounts
+
+    def _known_servers(self) -> dict[str, PublishedServer]:
+        if self._servers is None:
+            self._servers = dict(self._before.servers)
+        return self._servers
 
     def _count(self, key: str, value: int) -> None:
         self._total += value - self._prints.get(key, 0)

@@ -13,7 +13,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from operator import is_, itemgetter
@@ -49,7 +49,8 @@ class View:
     """The visible tools (id → tool, sorted by id) and how their names resolve.
 
     `names` maps every listed name to a tool id; `ambiguous` bare names, and `server:tool`, to the ids that share them. `valid_until`
-    is the moment at which the clock alone may change the view. `digest` identifies the content.
+    is the moment at which the clock alone may change the view. `digest` identifies the content. `parts` are what stands for
+    the resources and prompts of servers that may be used, by id.
     """
 
     tools: Mapping[str, PublishedTool]
@@ -57,6 +58,7 @@ class View:
     ambiguous: Mapping[str, tuple[str, ...]]
     valid_until: float
     digest: str
+    parts: Mapping[str, PublishedTool] = field(default_factory=dict)
 
     def resolve(self, name: str) -> PublishedTool | None:
         """The visible tool that `name` means: a listed name, a tool id, or `server:tool`. None: unknown or not visible.
@@ -158,7 +160,14 @@ class ViewMaker:
                     visible[i] = judged.tool
         self._since, self._until = now, until
         near = _Near(identity.namespace, named_namespaces(identity, policy, now))
-        return _view(visible, reachable, near, min(until, now + _AGAIN_SECONDS) if self.behind else until)
+        parts = {
+            i: part
+            for i, part in snapshot.parts.items()
+            if decide(identity, part, self._action, policy, now).allowed
+        }
+        return _view(
+            visible, reachable, near, min(until, now + _AGAIN_SECONDS) if self.behind else until, parts
+        )
 
     def _judge(
         self, identity: Identity, snapshot: Snapshot, now: float, work: float
@@ -233,7 +242,7 @@ def view_work(identity: Identity | None, snapshot: Snapshot, enough: float = mat
             least[namespace] = max(least.get(namespace, 0), most)
     if (found := sum(least.values())) > enough:
         return found
-    work = len(policy.of(identity))
+    work = len(policy.of(identity)) + len(snapshot.parts)
     here = Counter(snapshot.tools[i].namespace for i in _candidates(identity, snapshot, policy))
     for namespace, tools in here.items():
         work += tools * _patterns(b.source for b in policy.near(identity, namespace).every)
@@ -305,6 +314,7 @@ def _view(
     reachable: Mapping[str, PublishedTool],
     near: _Near,
     until: float,
+    parts: Mapping[str, PublishedTool] | None = None,
 ) -> View:
     sharing: dict[str, list[PublishedTool]] = {}
     for tool in reachable.values():
@@ -320,13 +330,16 @@ def _view(
             ambiguous |= _servers_that_share(name, tools, visible)
         for tool in shown:
             names[name if tool is holder else tool.tool_id] = tool.tool_id
-    content = "\n".join(_line(name, visible[tool_id]) for name, tool_id in sorted(names.items()))
+    lines = [_line(name, visible[tool_id]) for name, tool_id in sorted(names.items())]
+    lines += [_line(i, part) for i, part in sorted((parts or {}).items())]
+    content = "\n".join(lines)
     return View(
         tools=visible,
         names=names,
         ambiguous=ambiguous,
         valid_until=until,
         digest=hashlib.sha256(content.encode()).hexdigest(),
+        parts=parts or {},
     )
 
 

@@ -177,7 +177,11 @@ class Loop:
         revision = self._publisher.revision
         if batch or revision is None:
             revision = await self._publisher.publish_many(
-                tools=batch.tools, bindings=batch.bindings, accounts=batch.accounts, removed=batch.removed
+                tools=batch.tools,
+                bindings=batch.bindings,
+                accounts=batch.accounts,
+                servers=batch.servers,
+                removed=batch.removed,
             )
             self._say(revision, batch)
             process.heap.grown(len(batch.changed))
@@ -253,7 +257,7 @@ class Loop:
             gone = batch.removed
             log.info("revision %s: %d tools, %d bindings, %d accounts, %d removed", revision, len(batch.tools),
                      len(batch.bindings), len(batch.accounts or ()),
-                     len(gone.tools) + len(gone.bindings) + len(gone.accounts),
+                     len(gone.tools) + len(gone.servers) + len(gone.bindings) + len(gone.accounts),
                      extra=logs.about(revision=str(revision)))  # fmt: skip
             level = logging.INFO if len(batch.changed) <= _FEW else logging.DEBUG
             if not log.isEnabledFor(level):

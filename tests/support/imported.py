@@ -63,7 +63,11 @@ def imported(registry: RunningRegistry, *servers: ToolServer) -> dict[str, Impor
     """
     rows = _listed(registry, servers)
     made = {server.metadata.name: _import(registry, server, rows[server.server_id]) for server in servers}
-    registry.publish([tool for each in made.values() for tool in each.tools])
+    offered = (publishing.server(server, None) for server in servers)
+    registry.publish(
+        [tool for each in made.values() for tool in each.tools],
+        servers=[each for each in offered if each is not None],
+    )
     return made
 
 

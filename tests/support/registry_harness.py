@@ -32,6 +32,7 @@ from toolcrib.wire.publish import (
     PublishedAccount,
     PublishedBackend,
     PublishedBinding,
+    PublishedServer,
     PublishedTool,
     Removed,
     ReplicaState,
@@ -198,9 +199,11 @@ class RunningRegistry:
         bindings: Sequence[PublishedBinding] = (),
         *,
         accounts: Sequence[PublishedAccount] | None = None,
+        servers: Sequence[PublishedServer] = (),
         remove_tools: Sequence[str] = (),
         remove_bindings: Sequence[str] = (),
         remove_accounts: Sequence[str] = (),
+        remove_servers: Sequence[str] = (),
     ) -> ReplicaState:
         """Publish one step (the first is a full snapshot) over the admin channel."""
         base = self._revision
@@ -211,8 +214,12 @@ class RunningRegistry:
             tools=tuple(tools),
             bindings=tuple(bindings),
             accounts=None if accounts is None else tuple(accounts),
+            servers=tuple(servers),
             removed=Removed(
-                tools=tuple(remove_tools), bindings=tuple(remove_bindings), accounts=tuple(remove_accounts)
+                tools=tuple(remove_tools),
+                servers=tuple(remove_servers),
+                bindings=tuple(remove_bindings),
+                accounts=tuple(remove_accounts),
             ),
         )
         answer = self.admin("POST", "/v1/admin/publish", content=step.model_dump_json())

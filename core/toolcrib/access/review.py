@@ -175,7 +175,7 @@ class AccessReview:
             AmbiguousName: several tools share the name.
         """
         tools = self.snapshot.tools
-        if (exact := tools.get(text)) is not None:
+        if (exact := self.snapshot.governed(text)) is not None:
             return exact
         if who is not None and (meant := self.view(self.identity(who)).resolve(text)) is not None:
             return meant
@@ -204,7 +204,7 @@ class AccessReview:
         self, identity: Identity | None, tool_id: str, name: str | None = None, who: Who | None = None
     ) -> ReviewedTool:
         """One tool as this identity, of `who`, has it, there or not; `name` is the one by which it lists it."""
-        tool = self.snapshot.tools.get(tool_id)
+        tool = self.snapshot.governed(tool_id)
         decision = self.decide(identity, tool)
         return ReviewedTool(**self._rule(who, identity, tool, decision), tool_id=tool_id, name=name)
 

@@ -64,6 +64,16 @@ def selects(binding: PublishedBinding) -> bool:
     return binding.namespace is None and binding.namespaces is not None and not binding.lists_namespaces
 
 
+def is_part(tool_id: str) -> bool:
+    """Whether it is the id of what stands for a server's resources or prompts: `namespace/server:@resources`."""
+    return ":" in tool_id
+
+
+def named_by(tool_id: str) -> str:
+    """The name that an id ends with, of a tool or of what stands for resources or prompts."""
+    return tool_id.rpartition("/")[2].rpartition(":")[2]
+
+
 def _differences(before: Snapshot, after: Snapshot, revision: str) -> list[Record]:
     found: list[Record] = []
     bindings = _changed(before.bindings, after.bindings, _binding)
@@ -75,6 +85,8 @@ def _differences(before: Snapshot, after: Snapshot, revision: str) -> list[Recor
         found += [(action, {"revision": revision, key: part}) for part in _parts(entries)]
         found += [(action, {"revision": revision, "ended": part}) for part in _parts(ended)]
     tools, gone = _changed(before.tools, after.tools, _tool)
+    parts, left = _changed(before.parts, after.parts, _tool)
+    tools, gone = tools + parts, gone + left
     found += [(TOOL, {"revision": revision, "groups": part}) for part in _grouped(tools)]
     return found + [(TOOL, {"revision": revision, "ended": part}) for part in _parts(gone)]
 
@@ -112,7 +124,7 @@ def _binding(binding: PublishedBinding) -> dict[str, Any]:
 def _tool(tool: PublishedTool) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """What tools have in common, and what is a tool's own."""
     own: dict[str, Any] = {"tool": tool.tool_id, "uid": tool.uid, "generation": tool.generation}
-    if tool.name != tool.tool_id.rpartition("/")[2]:
+    if tool.name != named_by(tool.tool_id):
         own["name"] = tool.name
     own |= {"digest": tool.digest, "route_digest": tool.route_digest}
     if tool.replaced_by is not None:

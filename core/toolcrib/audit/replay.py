@@ -157,7 +157,7 @@ def _loaded(
 def _one(record: Mapping[str, Any], identity: Identity, snapshot: Snapshot, now: float) -> Judged:
     name, digest = record["tool"], record["digest"]
     cut = digest is None and name is not None and len(name) >= policy_records.LONGEST_NAME
-    tool = None if cut or name is None else snapshot.tools.get(name)
+    tool = None if cut or name is None else snapshot.governed(name)
     decision = decide(identity, tool, Action(record["action"]), snapshot.policy, now)
     binding = record["binding"]
     if record.get("charged") and tool is not None and binding is not None:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from toolcrib.audit import policy_records as told
 from toolcrib.authorizer import Policy
 from toolcrib.resources.tools import ScopeMatch, ToolState
 from toolcrib.snapshot import Draft, Snapshot
-from toolcrib.wire.publish import PublishedAccount, PublishedBinding, PublishedTool, Removed, Revision
+from toolcrib.wire.publish import (
+    PublishedAccount,
+    PublishedBinding,
+    PublishedServer,
+    PublishedTool,
+    Removed,
+    Revision,
+)
 
 KEPT = 32
 """Revisions that are kept: calls are recorded when they end, by the revision that let them in."""
@@ -116,14 +123,20 @@ class StatedPolicy:
             changed |= self._select(namespace, set())
         for uid in gone[told.BINDING]:
             self._bindings.pop(uid, None)
-        draft = Draft(before)
+        draft, servers = Draft(before), _servers(before, tools, gone[told.TOOL])
         removed = Removed(
             tools=tuple(gone[told.TOOL]),
+            servers=tuple(server.server_id for server in servers if not server.parts),
             bindings=tuple(gone[told.BINDING]),
             accounts=tuple(gone[told.ACCOUNT]),
         )
         draft.remove(removed)
-        draft.add(tools, [self._whole(u) for u in sorted(changed) if u in self._bindings], accounts or None)
+        draft.add(
+            [tool for tool in tools if not told.is_part(tool.tool_id)],
+            [self._whole(u) for u in sorted(changed) if u in self._bindings],
+            accounts or None,
+            [server for server in servers if server.parts],
+        )
         return draft.made(_revision(str(records[-1]["revision"])))
 
     def _select(self, namespace: str, uids: set[str]) -> set[str]:
@@ -155,7 +168,7 @@ def _tools(group: Mapping[str, Any]) -> list[PublishedTool]:
             uid=entry["uid"],
             generation=entry["generation"],
             namespace=group["namespace"],
-            name=entry.get("name", entry["tool"].rpartition("/")[2]),
+            name=entry.get("name", told.named_by(entry["tool"])),
             server=group["server"],
             scopes=tuple(group["scopes"]),
             scope_match=ScopeMatch(group["match"]),
@@ -168,6 +181,25 @@ def _tools(group: Mapping[str, Any]) -> list[PublishedTool]:
         )
         for entry in group["tools"]
     ]
+
+
+def _servers(before: Snapshot, tools: Iterable[PublishedTool], gone: Iterable[str]) -> list[PublishedServer]:
+    """The servers whose resources or prompts are others now; without parts where none are left."""
+    of: dict[str, dict[str, PublishedTool]] = {}
+
+    def parts(part_id: str) -> dict[str, PublishedTool]:
+        server_id = part_id.partition(":")[0]
+        if server_id not in of:
+            known = before.servers.get(server_id)
+            of[server_id] = {} if known is None else {part.tool_id: part for part in known.parts}
+        return of[server_id]
+
+    for part_id in filter(told.is_part, gone):
+        parts(part_id).pop(part_id, None)
+    for part in tools:
+        if told.is_part(part.tool_id):
+            parts(part.tool_id)[part.tool_id] = part
+    return [PublishedServer(server_id=key, parts=tuple(found.values())) for key, found in of.items()]
 
 
 def _revision(text: str) -> Revision:

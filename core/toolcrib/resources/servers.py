@@ -252,10 +252,18 @@ class ToolServerSpec(Model):
         ),
         AfterValidator(_one_each),
     ] = Field(default=(), description="Other values for single tools.")
+    resources: bool = Field(
+        default=True,
+        description="Whether its resources are served to callers that hold one of defaults.scopes.",
+    )
+    prompts: bool = Field(
+        default=True,
+        description="Whether its prompts are served to callers that hold one of defaults.scopes.",
+    )
     state: ServerState = Field(
         default=ServerState.ACTIVE,
         strict=False,
-        description="Active, or Disabled: its tools are absent everywhere.",
+        description="Active, or Disabled: its tools, resources and prompts are absent everywhere.",
     )
 
     rules: ClassVar[tuple[Rule, ...]] = (

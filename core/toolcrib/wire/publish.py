@@ -225,6 +225,16 @@ class PublishedTool(Wire):
         return approval_digest(self.digest, self.route_digest)
 
 
+class PublishedServer(Wire):
+    """A ToolServer that offers resources or prompts.
+
+    For the authorizer each is one more name of the server, which no tool can have: `parts` are what stands for them.
+    """
+
+    server_id: str = Field(description="namespace/name")
+    parts: tuple[PublishedTool, ...]
+
+
 class PublishedSubject(Wire):
     """A subject with its namespace filled in; an Agent is already the service account its pods run as."""
 
@@ -294,6 +304,7 @@ class Removed(Wire):
     """What a publish takes away."""
 
     tools: tuple[str, ...] = ()
+    servers: tuple[str, ...] = Field(default=(), description="namespace/name")
     bindings: tuple[str, ...] = Field(default=(), description="uids")
     accounts: tuple[str, ...] = Field(default=(), description="namespace/name")
 
@@ -305,6 +316,7 @@ class Publish(Wire):
     to: Revision
     bindings: tuple[PublishedBinding, ...] = ()
     tools: tuple[PublishedTool, ...] = ()
+    servers: tuple[PublishedServer, ...] = ()
     accounts: tuple[PublishedAccount, ...] | None = Field(
         default=None,
         description="bound ServiceAccounts; None in a full snapshot: the leader does not know them, none is checked",
@@ -332,6 +344,7 @@ class SnapshotChunk(Wire):
     number: int = Field(ge=0, lt=1 << 31)
     bindings: tuple[PublishedBinding, ...] = ()
     tools: tuple[PublishedTool, ...] = ()
+    servers: tuple[PublishedServer, ...] = ()
     accounts: tuple[PublishedAccount, ...] | None = Field(
         default=None,
         description="bound ServiceAccounts; None in all chunks: the leader does not know them, none is checked",
@@ -400,7 +413,7 @@ class Credentials(Wire):
     credentials: tuple[Credential, ...] = ()
 
 
-def fingerprint(item: PublishedTool | PublishedBinding | PublishedAccount) -> int:
+def fingerprint(item: PublishedTool | PublishedServer | PublishedBinding | PublishedAccount) -> int:
     """A number that changes whenever anything of the item changes.
 
     Fields at their defaults are left out: one that a later version adds changes nothing while it is not used.

@@ -26,6 +26,7 @@ from toolcrib_operator.kinds.reach import (
     DenialHistory,
     match,
     matched_tools,
+    matches_parts,
     near_scopes,
 )
 from toolcrib_operator.kinds.records import Record
@@ -307,8 +308,9 @@ def _look(
     found = questions(binding, tools, exists=facts.accounts.exists, applied=_applied(entry, record, now))
     held = _held(entry, binding, tools, situation) if binding.denies else None
     matched = matched_tools(binding, snapshot)
-    near = "" if matched else near_scopes(binding, snapshot, facts.territories.scopes_of(binding, snapshot))
-    return BindingReach(matched, match(binding, matched, near), found, held)
+    within = matched or matches_parts(binding, snapshot)
+    near = "" if within else near_scopes(binding, snapshot, facts.territories.scopes_of(binding, snapshot))
+    return BindingReach(matched, match(binding, within, near), found, held)
 
 
 def _held(

@@ -9,7 +9,7 @@ from typing import Any
 
 from toolcrib.lint.scanner import ToolLint
 from toolcrib.resources.quantities import Quota
-from toolcrib.wire.publish import PublishedAccount, PublishedBinding, PublishedTool, Removed
+from toolcrib.wire.publish import PublishedAccount, PublishedBinding, PublishedServer, PublishedTool, Removed
 from toolcrib_operator.kinds.accounts import Accounts, Declared
 from toolcrib_operator.kinds.admission import Admitted
 from toolcrib_operator.kinds.quotas import Quotas
@@ -91,10 +91,7 @@ class Slot:
 
 TOOLS = Slot("tools", lambda item: item.tool_id)
 BINDINGS = Slot("bindings", lambda item: item.uid)
-
-
-NOWHERE = Slot("", lambda item: "")
-"""Of a kind of which nothing is published."""
+SERVERS = Slot("servers", lambda item: item.server_id)
 SERVER = "ToolServer"
 
 
@@ -108,6 +105,7 @@ class Batch:
     """
 
     tools: list[PublishedTool] = field(default_factory=list)
+    servers: list[PublishedServer] = field(default_factory=list)
     bindings: list[PublishedBinding] = field(default_factory=list)
     accounts: list[PublishedAccount] | None = None
     removed: Removed = field(default_factory=Removed)
@@ -122,7 +120,14 @@ class Batch:
     def __bool__(self) -> bool:
         gone = self.removed
         return bool(
-            self.tools or self.bindings or self.accounts or gone.tools or gone.bindings or gone.accounts
+            self.tools
+            or self.servers
+            or self.bindings
+            or self.accounts
+            or gone.tools
+            or gone.servers
+            or gone.bindings
+            or gone.accounts
         )
 
 

@@ -64,6 +64,12 @@ def matched_tools(binding: PublishedBinding, snapshot: Snapshot) -> int:
     return len(matched_ids(binding, snapshot))
 
 
+def matches_parts(binding: PublishedBinding, snapshot: Snapshot) -> bool:
+    """Whether resources or prompts of a server are within reach."""
+    reaches = authorizer.matcher(binding)
+    return any(map(reaches, snapshot.parts.values()))
+
+
 def match(binding: PublishedBinding, matched: int, near: str = "") -> Cause:
     """What the condition MatchesNothing says; `near` are scopes that may be meant (`near_scopes`)."""
     if not wants_tools(binding):
@@ -124,11 +130,14 @@ class Territories:
         self._scopes: defaultdict[str, set[str]] = defaultdict(set)
 
     def tools_of(self, binding: PublishedBinding, snapshot: Snapshot) -> list[PublishedTool]:
-        """Every tool of a binding's territory, whatever its state; none where nothing asks for one."""
+        """Every tool of a binding's territory, whatever its state, and what stands for resources and prompts.
+
+        None where nothing asks for one.
+        """
         if not binding.denies:
             return []
         if binding.namespaces is None:
-            return list(snapshot.tools.values())
+            return [*snapshot.tools.values(), *snapshot.parts.values()]
         self._sort(snapshot)
         return [tool for namespace in binding.namespaces for tool in self._tools.get(namespace, ())]
 
@@ -142,7 +151,9 @@ class Territories:
         if self._of is snapshot:
             return
         self._of, self._tools, self._scopes = snapshot, defaultdict(list), defaultdict(set)
-        for tool in snapshot.tools.values():
+        for tool in (*snapshot.tools.values(), *snapshot.parts.values()):
             self._tools[tool.namespace].append(tool)
         for namespace, scope in snapshot.by_scope:
             self._scopes[namespace].add(scope)
+        for part in snapshot.parts.values():
+            self._scopes[part.namespace].update(part.scopes)

@@ -15,7 +15,7 @@ from toolcrib.wire.imports import ServerWanted
 from toolcrib.wire.publish import Credential
 from toolcrib_operator.kinds import imported
 from toolcrib_operator.kinds.drift import DRIFTED, drifted
-from toolcrib_operator.kinds.facts import NOWHERE, SERVER, Facts
+from toolcrib_operator.kinds.facts import SERVER, SERVERS, Facts
 from toolcrib_operator.kinds.kind import Governed, Situation
 from toolcrib_operator.kinds.records import Record
 from toolcrib_operator.kinds.secret import SECRET, assess_credential, secret_of, secret_value
@@ -95,7 +95,7 @@ class ServerKind(Governed):
 
     name = SERVER
     plural = "toolservers"
-    slot = NOWHERE
+    slot = SERVERS
 
     def keys(self, entry: Entry) -> Sequence[Hashable]:
         """The Secrets and the Service that a ToolServer names."""
@@ -123,7 +123,11 @@ class ServerKind(Governed):
         if server.spec.mcp.command is not None:
             lacking = _not_started(server, facts)
         stopped = server.disabled or (server.spec.mcp.command is not None and lacking is not None)
-        return ServerVerdict(lacking=lacking, wanted=None if stopped else _wanted(server, way))
+        return ServerVerdict(
+            None if stopped else publishing.server(server, way.service.cluster_ip),
+            lacking=lacking,
+            wanted=None if stopped else _wanted(server, way),
+        )
 
     def refused(self, cause: Cause) -> ServerVerdict:
         """A ToolServer's verdict."""

@@ -8,9 +8,9 @@ from toolcrib.errors import Finding
 from toolcrib.lint.weaknesses import Weakness
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib.wire.imports import ServerWanted
-from toolcrib.wire.publish import PublishedAccount, PublishedBinding, PublishedTool
+from toolcrib.wire.publish import PublishedAccount, PublishedBinding, PublishedServer, PublishedTool
 
-Published = PublishedTool | PublishedBinding | PublishedAccount
+Published = PublishedTool | PublishedServer | PublishedBinding | PublishedAccount
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +61,14 @@ class ToolVerdict:
 
 @dataclass(frozen=True, slots=True)
 class ServerVerdict:
-    """Nothing is published of a ToolServer itself: its tools carry the way to it. `lacking` keeps Ready false.
+    """What is published of a ToolServer: its resources and prompts. `lacking` keeps Ready false.
+
+    Its tools carry the way to it themselves.
 
     `wanted` is what a replica is asked to watch; None: it is not to be contacted.
     """
 
-    published: None = None
+    published: PublishedServer | None = None
     refusal: Cause | None = None
     lacking: Cause | None = None
     wanted: ServerWanted | None = None

@@ -21,6 +21,7 @@ from toolcrib.wire.publish import (
     Publish,
     PublishedAccount,
     PublishedBinding,
+    PublishedServer,
     PublishedTool,
     Removed,
     Revision,
@@ -106,16 +107,17 @@ class Publisher:
         tools: Iterable[PublishedTool] = (),
         bindings: Iterable[PublishedBinding] = (),
         accounts: Iterable[PublishedAccount] | None = None,
+        servers: Iterable[PublishedServer] = (),
         removed: Removed | None = None,
     ) -> Revision:
         """Make the next revision and start delivering it. The first one of a leadership is a full snapshot.
 
         Args:
-            tools, bindings: those that are new or have changed.
+            tools, bindings, servers: those that are new or have changed.
             accounts: the same of bound ServiceAccounts; None in the first one: they are not known, none is checked.
             removed: what goes.
         """
-        step = self._next(tools, bindings, accounts, removed)
+        step = self._next(tools, bindings, accounts, servers, removed)
         return self._publish(step, self.snapshot.apply(step))
 
     async def publish_many(
@@ -124,18 +126,19 @@ class Publisher:
         tools: Iterable[PublishedTool] = (),
         bindings: Iterable[PublishedBinding] = (),
         accounts: Iterable[PublishedAccount] | None = None,
+        servers: Iterable[PublishedServer] = (),
         removed: Removed | None = None,
     ) -> Revision:
         """`publish`, its fingerprints and tables made in a thread; one call at a time. The last of its revisions.
 
         After a takeover they are those of thousands of tools, and renewals of the Lease go on meanwhile. Later, many
-        tools at once become several revisions, so that no replica reads a long body. Bindings and removals are all in
-        the first.
+        tools at once become several revisions, so that no replica reads a long body. Bindings, servers and removals are
+        all in the first.
         """
         parts = [list(tools)] if self.snapshot.revision is None else list(_parts(tools))
-        revision = await self._publish_part(self._next(parts[0], bindings, accounts, removed))
+        revision = await self._publish_part(self._next(parts[0], bindings, accounts, servers, removed))
         for part in parts[1:]:
-            revision = await self._publish_part(self._next(part, (), (), None))
+            revision = await self._publish_part(self._next(part, (), (), (), None))
         return revision
 
     async def _publish_part(self, step: Publish) -> Revision:
@@ -146,6 +149,7 @@ class Publisher:
         tools: Iterable[PublishedTool],
         bindings: Iterable[PublishedBinding],
         accounts: Iterable[PublishedAccount] | None,
+        servers: Iterable[PublishedServer],
         removed: Removed | None,
     ) -> Publish:
         base = self.snapshot.revision
@@ -155,6 +159,7 @@ class Publisher:
             to=Revision(epoch=self.epoch, seq=1 if base is None else base.seq + 1),
             bindings=tuple(bindings),
             tools=tuple(tools),
+            servers=tuple(servers),
             accounts=bound if bound or base is None else None,
             removed=removed or Removed(),
         )
@@ -164,10 +169,19 @@ class Publisher:
             "toolcrib.revision": str(step.to),
             "toolcrib.replicas": len(self._links),
             "toolcrib.tools": len(step.tools),
+            "toolcrib.servers": len(step.servers),
             "toolcrib.bindings": len(step.bindings),
             "toolcrib.accounts": len(step.accounts or ()),
             "toolcrib.removed": sum(
-                map(len, (step.removed.tools, step.removed.bindings, step.removed.accounts))
+                map(
+                    len,
+                    (
+                        step.removed.tools,
+                        step.removed.servers,
+                        step.removed.bindings,
+                        step.removed.accounts,
+                    ),
+                )
             ),
         }
         with tracing.span("publish", counts):

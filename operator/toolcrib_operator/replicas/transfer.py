@@ -24,6 +24,7 @@ from toolcrib.wire.publish import (
     Publish,
     PublishedAccount,
     PublishedBinding,
+    PublishedServer,
     PublishedTool,
     ReplicaState,
     Revision,
@@ -101,6 +102,7 @@ class SnapshotTransfer:
             to=self.to,
             bindings=tuple(held.bindings.values()),
             tools=tuple(tools),
+            servers=tuple(held.servers.values()),
             # none is something else than not known: then no token would be held against them
             accounts=None if held.accounts is None else tuple(held.accounts.values()),
         )
@@ -112,6 +114,8 @@ class SnapshotTransfer:
         for body in chunk.filled("bindings", bindings):
             yield body
         for body in chunk.filled("accounts", (held.accounts or {}).values()):
+            yield body
+        for body in chunk.filled("servers", held.servers.values()):
             yield body
         taken = 0
         async for tool in self.tools(held):
@@ -133,7 +137,12 @@ class _Chunk:
         self._start()
 
     def _start(self) -> None:
-        self._items: dict[str, list[bytes]] = {"bindings": [], "accounts": [], "tools": []}
+        self._items: dict[str, list[bytes]] = {
+            "bindings": [],
+            "accounts": [],
+            "servers": [],
+            "tools": [],
+        }
         self._size = 0
 
     def is_full_with(self, encoded: bytes) -> bool:
@@ -143,7 +152,9 @@ class _Chunk:
         self._items[kind].append(encoded)
         self._size += len(encoded) + 1
 
-    def filled(self, kind: str, items: Iterable[PublishedBinding | PublishedAccount]) -> Iterator[bytes]:
+    def filled(
+        self, kind: str, items: Iterable[PublishedBinding | PublishedAccount | PublishedServer]
+    ) -> Iterator[bytes]:
         """Add all of `items`; the bodies that became full on the way."""
         for item in items:
             if self.is_full_with(encoded := _encoded(item)):
@@ -155,8 +166,8 @@ class _Chunk:
         lists = {kind: b"[%s]" % b",".join(given) for kind, given in self._items.items()}
         if not self._known:
             lists["accounts"] = b"null"
-        body = b'{"to":%s,"stage":"%s","number":%d,"bindings":%s,"accounts":%s,"tools":%s}' % (
-            self._to, self._stage, self._number, lists["bindings"], lists["accounts"], lists["tools"],
+        body = b'{"to":%s,"stage":"%s","number":%d,"bindings":%s,"accounts":%s,"servers":%s,"tools":%s}' % (
+            self._to, self._stage, self._number, lists["bindings"], lists["accounts"], lists["servers"], lists["tools"],
         )  # fmt: skip
         self._number += 1
         self._start()

@@ -206,7 +206,7 @@ async def test_a_first_publish_of_thousands_of_tools_leaves_the_loop_free() -> N
     many = [published_tool(f"team-a/tool-{i:05}", description="word " * 200) for i in range(5_000)]
     publisher = Publisher(1, FixedReplicas())
     begun = time.thread_time()
-    publisher.snapshot.apply(publisher._next(many, (), None, None))
+    publisher.snapshot.apply(publisher._next(many, (), None, (), None))
     alone = time.thread_time() - begun
     begun = time.thread_time()
     await publisher.publish_many(tools=many)

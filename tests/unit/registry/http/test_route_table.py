@@ -84,7 +84,12 @@ def test_what_is_neither_a_route_nor_mounted_is_refused() -> None:
 def deps() -> Any:
     unused = SimpleNamespace(keys=None, now=None)
     return SimpleNamespace(
-        settings=RegistrySettings(), oauth=None, admin=None, assertions=unused, clock=unused
+        settings=RegistrySettings(),
+        oauth=None,
+        admin=None,
+        assertions=unused,
+        clock=unused,
+        offered=SimpleNamespace(requests=None),
     )
 
 
