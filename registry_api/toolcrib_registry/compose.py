@@ -57,6 +57,7 @@ from toolcrib_registry.limits.charge import Charging
 from toolcrib_registry.limits.counters import Counters
 from toolcrib_registry.limits.large_requests import LargeRequests
 from toolcrib_registry.metrics.recorder import Metrics
+from toolcrib_registry.offerings.lists import OfferedLists
 from toolcrib_registry.outbound.guard import ReplaceablePolicy, target
 from toolcrib_registry.outbound.programs import BesidePrograms, Programs
 from toolcrib_registry.policy import registration
@@ -76,6 +77,7 @@ from toolcrib_registry.search.store import CatalogStore
 from toolcrib_registry.search.vectors import Embedder, VectorShelf
 from toolcrib_registry.settings import RegistrySettings
 from toolcrib_registry.upstream.client import McpClient
+from toolcrib_registry.upstream.lists import Kind
 from toolcrib_registry.upstream.servers import Bounds
 from toolcrib_registry.watch.slots import WatchSlots
 
@@ -289,6 +291,31 @@ async def build(
         observe=metrics.probed,
     )
     metrics.observe_backends(prober.counts)
+    of_servers = McpBackend(
+        servers,
+        credentials,
+        policy,
+        assertions=assertions,
+        tokens=tokens,
+        issuers=issuers,
+        large=large,
+        remedies=remedies,
+    )
+    offered = OfferedLists(of_servers.requests, breakers, time.monotonic)
+    importer = Importer(
+        servers,
+        Routes(policy, credentials, assertions, settings.assertion_issuer, tokens, remedies),
+        clock,
+        metrics.servers,
+        bounds=bounds,
+    )
+
+    def list_changed(server: str, kind: Kind) -> None:
+        if kind is not Kind.TOOLS:
+            offered.changed(server, kind)
+            state.wake()
+
+    importer.on_change = list_changed
     deps = Deps(
         settings=settings,
         clock=clock,
@@ -313,16 +340,7 @@ async def build(
                     large=large,
                     remedies=remedies,
                 ),
-                McpBackend(
-                    servers,
-                    credentials,
-                    policy,
-                    assertions=assertions,
-                    tokens=tokens,
-                    issuers=issuers,
-                    large=large,
-                    remedies=remedies,
-                ),
+                of_servers,
             ),
             breakers,
         ),
@@ -348,13 +366,8 @@ async def build(
         outbox=outbox,
         check_address=registration.address_check(policy),
         prober=prober,
-        importer=Importer(
-            servers,
-            Routes(policy, credentials, assertions, settings.assertion_issuer, tokens, remedies),
-            clock,
-            metrics.servers,
-            bounds=bounds,
-        ),
+        importer=importer,
+        offered=offered,
         oauth=oauth,
         declared=declared,
         resources=resources.make(

@@ -21,6 +21,7 @@ from toolcrib_registry.importing.importer import Importer
 from toolcrib_registry.limits.charge import Charging
 from toolcrib_registry.limits.large_requests import LargeRequests
 from toolcrib_registry.metrics.recorder import Metrics
+from toolcrib_registry.offerings.lists import OfferedLists
 from toolcrib_registry.policy.outbox import OutboxQueue
 from toolcrib_registry.policy.registration import AddressCheck, Registrar
 from toolcrib_registry.policy.staging import Staging
@@ -64,6 +65,7 @@ class Deps:
     large: LargeRequests
     prober: Prober
     importer: Importer
+    offered: OfferedLists
     registrar: Registrar | None = None
     outbox: OutboxQueue | None = None
     check_address: AddressCheck | None = None

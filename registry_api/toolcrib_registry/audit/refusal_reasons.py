@@ -111,7 +111,7 @@ class RefusalReasons:
 def _meant(caller_view: CallerView, name: str) -> PublishedTool | None:
     """The tool that a refused name means, seen or hidden, for the reason alone; never for an answer."""
     snapshot = caller_view.snapshot
-    if (exact := snapshot.tools.get(caller_view.view.names.get(name, name))) is not None:
+    if (exact := snapshot.governed(caller_view.view.names.get(name, name))) is not None:
         return exact
     several: Sequence[str] = sorted(snapshot.by_name.get(name.lower(), ()))
     home = caller_view.identity.namespace if caller_view.identity else None

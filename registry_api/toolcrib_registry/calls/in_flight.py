@@ -61,7 +61,7 @@ class _Group:
         timely = now < self.until
         if timely and snapshot is self._snapshot:
             return self.decision
-        tool, policy = snapshot.tools.get(self.tool_id), snapshot.policy
+        tool, policy = snapshot.governed(self.tool_id), snapshot.policy
         same = timely and tool is self._tool and policy is self._policy
         self._snapshot, self._tool, self._policy = snapshot, tool, policy
         if not same:

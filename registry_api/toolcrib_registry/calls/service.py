@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from toolcrib.authorizer import Action, Decision, decide
 from toolcrib.identity import Identity
@@ -34,6 +34,7 @@ from toolcrib_registry.metrics.recorder import Metrics
 from toolcrib_registry.policy.state import CallerView, PolicyState
 
 log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 REVOKED = "The grant was revoked while the call was in progress."
 INPUT_REQUIRED = "input_required"
 """The outcome of a call that the tool has answered with a question."""
@@ -190,6 +191,42 @@ async def call(
     if named is None:
         parts.metrics.called(asker.identity, None, "not_permitted", 0.0)
         raise Failure("not_permitted", "This call is not permitted.")
+    identity = asker.identity
+
+    async def ask(named: Named) -> ToolAnswer:
+        checked = await parts.arguments.checked(named.tool, arguments, asker.account)
+        carried = exchange(named) if callable(exchange) else exchange
+        if named.tool.backend is not None and named.tool.backend.exchanges:
+            carried = replace(carried, token=asker.token)
+        return await parts.backend.call(named.tool, checked, request_id, identity, carried)
+
+    return await governed(parts, identity, named, ask, _outcome, arguments, start)
+
+
+async def governed(
+    parts: Parts,
+    identity: Identity,
+    named: Named,
+    ask: Callable[[Named], Awaitable[_T]],
+    outcome_of: Callable[[_T], str],
+    arguments: dict[str, Any],
+    start: float | None = None,
+) -> tuple[Named, _T]:
+    """What `ask` gets of the backend of what was found: limited, recorded, counted, and cut when the grant ends.
+
+    Args:
+        parts: of the registry.
+        identity: who asks.
+        named: what was found and decided.
+        ask: asks the backend.
+        outcome_of: the word for an answer that came.
+        arguments: for the record.
+        start: of `time.perf_counter()`, when it began.
+
+    Raises:
+        Failure: it was refused or failed; the code says how.
+    """
+    start = time.perf_counter() if start is None else start
     outcome = "cancelled"
     try:
         if parts.state.stale:
@@ -199,10 +236,10 @@ async def call(
                 retry_after=10,
             )
         charged = parts.limits.charged(
-            asker.identity, named.tool, named.caller_view.snapshot.policy, named.decision.binding
+            identity, named.tool, named.caller_view.snapshot.policy, named.decision.binding
         )
         # outermost: it looks once more when all else is done, and what waits for a counter or a disk is cut too
-        held = parts.in_flight.hold(asker.identity, named.tool, named.decision)
+        held = parts.in_flight.hold(identity, named.tool, named.decision)
         async with held as hold, charged as by:
             if by.binding is not None:
                 first = named.decision.binding
@@ -212,18 +249,12 @@ async def call(
                 parts.metrics.charged(by.binding)
                 hold.rest_on(by.uids, decision, named.caller_view.snapshot.policy)
             if parts.decisions.strict:
-                await _recorded(parts, asker.identity, named, arguments)
-            room = parts.bulkheads.room(named.tool, named.decision.binding, asker.identity)
+                await _recorded(parts, identity, named, arguments)
+            room = parts.bulkheads.room(named.tool, named.decision.binding, identity)
             with tracing.span("call tool", _attributes(named.tool) if tracing.is_on() else None) as span:
                 async with room:
-                    checked = await parts.arguments.checked(named.tool, arguments, asker.account)
-                    carried = exchange(named) if callable(exchange) else exchange
-                    if named.tool.backend is not None and named.tool.backend.exchanges:
-                        carried = replace(carried, token=asker.token)
-                    answer = await parts.backend.call(
-                        named.tool, checked, request_id, asker.identity, carried
-                    )
-                outcome = _outcome(answer)
+                    answer = await ask(named)
+                outcome = outcome_of(answer)
                 span.set({"toolcrib.outcome": outcome})
     except Revoked as error:
         outcome = "revoked"
@@ -237,9 +268,9 @@ async def call(
         raise
     finally:
         seconds = time.perf_counter() - start
-        parts.metrics.called(asker.identity, named.tool, outcome, seconds)
+        parts.metrics.called(identity, named.tool, outcome, seconds)
         if outcome != "ok":
-            told = {"agent": asker.identity.label, "outcome": outcome, "ms": round(seconds * 1000, 1)}
+            told = {"agent": identity.label, "outcome": outcome, "ms": round(seconds * 1000, 1)}
             log.info("call failed: %s", outcome, extra=logs.about_object("Tool", named.tool.tool_id, **told))
         note(parts, Action.CALL, named, outcome, arguments=arguments, seconds=seconds)
     return named, answer

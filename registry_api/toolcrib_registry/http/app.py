@@ -41,9 +41,11 @@ from toolcrib_registry.identity.issuer import ClientTokens
 from toolcrib_registry.mcp.calling import Calls
 from toolcrib_registry.mcp.direct_view import DirectView
 from toolcrib_registry.mcp.meta_tools import MetaTools
+from toolcrib_registry.mcp.offered import Offered
 from toolcrib_registry.mcp.request_state import SealedStates
 from toolcrib_registry.mcp.requests import Endpoint
 from toolcrib_registry.mcp.tool_list import ToolLists
+from toolcrib_registry.offerings.service import Offerings
 
 BY_THE_EDGE = (Line("HEAD", "/", route_table.Access.FILTERED),)
 """What the edge answers and no app has a route for."""
@@ -79,9 +81,12 @@ def mcp_endpoints(deps: Deps) -> tuple[Endpoint, ...]:
     """What is served to clients of MCP, at which paths."""
     settings = deps.settings.mcp
     calls = Calls(deps, SealedStates(deps.assertions.keys, deps.clock.now))
+    offered = Offered(deps, Offerings(deps, deps.offered), calls)
     return (
-        MetaTools(deps, calls, split_calls=settings.split_calls, compatible_names=settings.compatible_names),
-        DirectView(deps, ToolLists(settings.list_bytes), calls),
+        MetaTools(
+            deps, calls, offered, split_calls=settings.split_calls, compatible_names=settings.compatible_names
+        ),
+        DirectView(deps, ToolLists(settings.list_bytes), calls, offered),
     )
 
 

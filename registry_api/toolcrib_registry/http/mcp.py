@@ -45,6 +45,7 @@ from toolcrib_registry.mcp.protocol import (
 )
 from toolcrib_registry.mcp.requests import PROGRESS_TOKEN, Client, Endpoint
 from toolcrib_registry.policy.state import CallerView
+from toolcrib_registry.upstream.lists import CHANGING, Kind
 
 _STATUS = {METHOD_NOT_FOUND: 404}
 """Of a refused request; any other is 400."""
@@ -153,7 +154,7 @@ def _watched(endpoint: Endpoint) -> Direct:
         if is_stateless(version):
             raise unrouted(("POST",))
         client = Client(asked.asker, version, asked.request_id, fields)
-        return _notices(endpoint, client, asked, None, wanted=True)
+        return _notices(endpoint, client, asked, None, wanted=frozenset(CHANGING))
 
     return get
 
@@ -230,7 +231,9 @@ def _failed(asked: Asked, id_: Id | None, error: RpcError) -> Reply:
     return Reply(messages.failed(id_, error), status)
 
 
-def _notices(endpoint: Endpoint, client: Client, asked: Asked, id_: Id | None, *, wanted: bool) -> Sendable:
+def _notices(
+    endpoint: Endpoint, client: Client, asked: Asked, id_: Id | None, *, wanted: frozenset[Kind]
+) -> Sendable:
     if not _accepts_streams(asked.scope):
         raise ProblemError("not_acceptable", "The response is a stream. Send Accept: text/event-stream.")
 
@@ -244,7 +247,9 @@ def _notices(endpoint: Endpoint, client: Client, asked: Asked, id_: Id | None, *
         identity,
         deps.resources[endpoint.path].agents,
         tokens,
-        digest=digest if wanted and endpoint.changes else None,
+        digest=digest,
+        wanted=wanted if endpoint.changes else frozenset(),
+        offered=endpoint.offered,
         subscription=id_,
         version=client.version,
     )

@@ -44,7 +44,7 @@ class Calls:
     """
 
     def __init__(self, parts: Parts, states: SealedStates) -> None:
-        self._parts, self._states = parts, states
+        self._parts, self.states = parts, states
 
     async def call(
         self,
@@ -71,7 +71,7 @@ class Calls:
         def exchange(named: Named) -> Exchange:
             state = asked.state
             if state is not None:
-                state = self._states.opened(state, about(client.identity, named.tool, arguments))
+                state = self.states.opened(state, about(client.identity, named.tool, arguments))
             return Exchange(asked.capabilities, asked.meta, asked.responses, state, client.progress)
 
         try:
@@ -90,7 +90,7 @@ class Calls:
             return Plain(failed(client.version, failure, arguments), told)
         if answer.input_required is None:
             return Called(await self._answered(client, named, answer), named)
-        return Called(self._question(client, named, arguments, asked, answer.input_required), named)
+        return Called(self.question(client, named, arguments, asked, answer.input_required), named)
 
     async def _answered(self, client: Client, named: Named, answer: ToolAnswer) -> bytes:
         """What a tool answered. Clients refuse an answer that its output schema does not allow, and their models learn nothing of a
@@ -106,7 +106,7 @@ class Calls:
         text = "\n".join(("The tool's result does not match its output schema.", *lines))
         return results.of_misfit(client.version, UpstreamProtocol.code, text, answer)
 
-    def _question(
+    def question(
         self,
         client: Client,
         named: Named,
@@ -124,7 +124,7 @@ class Calls:
         state = question.state
         if state is not None:
             try:
-                state = self._states.sealed(state, about(client.identity, named.tool, arguments))
+                state = self.states.sealed(state, about(client.identity, named.tool, arguments))
             except StateTooLarge:
                 text = "The tool asks for input with more state than can be carried back."
                 return results.of_failure(client.version, UpstreamProtocol.code, text)
@@ -162,7 +162,7 @@ def failed(version: str, failure: Failure, arguments: Mapping[str, Any]) -> byte
     """
     if failure.code in _UNKNOWN:
         raise unknown_tool()
-    return results.of_failure(version, failure.code, _told(failure, arguments), failure.retry_after)
+    return results.of_failure(version, failure.code, told(failure, arguments), failure.retry_after)
 
 
 def unknown_tool() -> RpcError:
@@ -170,7 +170,8 @@ def unknown_tool() -> RpcError:
     return RpcError(INVALID_PARAMS, "Unknown tool")
 
 
-def _told(failure: Failure, arguments: Mapping[str, Any]) -> str:
+def told(failure: Failure, arguments: Mapping[str, Any]) -> str:
+    """How a failure is told, with what a model can do about it."""
     if isinstance(failure, InvalidArguments):
         errors = failure.extra.get("errors") or ()
         lines = [_mistake(error, arguments) for error in errors[:MOST_ERRORS]]

@@ -1,4 +1,4 @@
-"""Notices that a caller's own list of tools has changed, as a stream of server-sent events.
+"""Notices that a caller's own lists have changed, of tools, resources or prompts, as a stream of server-sent events.
 
 They come from the same looks at the view as `/v1/watch`. A notice is sent only if the list differs from the one of the
 last notice: the first at once, further ones of that second at its end.
@@ -13,14 +13,19 @@ from toolcrib.identity import Identity
 from toolcrib_registry.identity.authenticator import Authenticator
 from toolcrib_registry.mcp import messages, results
 from toolcrib_registry.mcp.messages import Id
+from toolcrib_registry.mcp.requests import Offered
 from toolcrib_registry.policy.state import CallerView, is_long
+from toolcrib_registry.upstream.lists import CHANGING, Kind
 from toolcrib_registry.watch.stream import Parts, Piece, ViewStream
 
 BETWEEN = 1.0
 """Seconds between two notices of one stream."""
 SUBSCRIPTION_META_KEY = "io.modelcontextprotocol/subscriptionId"
-_CHANGED = "notifications/tools/list_changed"
 _ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+
+
+Digests = dict[Kind, str]
+"""What names the content of each list that is watched."""
 
 
 def event(message: bytes) -> bytes:
@@ -32,7 +37,9 @@ class ChangeNotices(ViewStream):
     """The stream of one identity.
 
     Args:
-        digest: names the content of the caller's list; None: it never changes.
+        digest: names the content of the caller's list of tools.
+        wanted: the lists whose changes are told.
+        offered: names the content of those of resources and prompts.
         subscription: the id of the request that opened the stream, in the stateless era.
         version: the revision that its client speaks.
     """
@@ -44,14 +51,18 @@ class ChangeNotices(ViewStream):
         agents: Authenticator,
         authorization: list[bytes],
         *,
-        digest: Callable[[CallerView], Awaitable[str]] | None,
+        digest: Callable[[CallerView], Awaitable[str]],
+        wanted: frozenset[Kind],
+        offered: Offered,
         subscription: Id | None,
         version: str,
     ) -> None:
         super().__init__(parts, identity, agents, authorization)
-        self._digest_of, self._subscription, self._version = digest, subscription, version
+        self._digest_of, self._wanted, self._offered = digest, wanted, offered
+        self._changes = -1
+        self._subscription, self._version = subscription, version
         self._last: CallerView | None = None
-        self._told: str | None = None
+        self._told: Digests = {}
         self._next = 0.0
 
     def _end(self, reason: str) -> Piece:
@@ -67,9 +78,9 @@ class ChangeNotices(ViewStream):
         if found is None:
             return None
         caller_view, digest = found
-        if caller_view is self._last:
+        if caller_view is self._last and digest == before:
             return caller_view, None
-        changed = not began and digest != before
+        changed = [] if began else [kind for kind in digest if digest[kind] != before[kind]]
         if changed and (wait := self._next - now) > 0:
             await asyncio.wait([gone], timeout=wait)
             return None
@@ -77,40 +88,50 @@ class ChangeNotices(ViewStream):
         if began:
             return caller_view, Piece(self._first())
         if not changed:
-            return caller_view, None if self._digest_of is None else Piece(b"")
+            return caller_view, Piece(b"") if self._wanted else None
         self._next = now + BETWEEN
         self._parts.metrics.watch_event("list_changed")
-        return caller_view, Piece(event(messages.notification(_CHANGED, self._params())))
+        notices = [event(messages.notification(kind.changed, self._params())) for kind in changed]
+        return caller_view, Piece(b"".join(notices))
 
-    async def _look(self) -> tuple[CallerView, str | None] | None:
-        """The view, and what names its list; None: look again."""
-        state, digest_of = self._parts.state, self._digest_of
+    async def _look(self) -> tuple[CallerView, Digests] | None:
+        """The view, and what names its lists; None: look again."""
+        state = self._parts.state
         async with state.turn:
             # one stream at a time, and others between two of them: a change wakes all streams at once
             await asyncio.sleep(0)
             caller_view = state.view_at_once(self._identity)
-            if caller_view is not None and (caller_view is self._last or digest_of is None):
+            same = caller_view is self._last and self._changes == self._offered.changes
+            if caller_view is not None and (same or not self._wanted):
                 return caller_view, self._told
             if caller_view is not None and not is_long(caller_view.view.tools.values()):
-                assert digest_of is not None
-                return self._checked(caller_view, await digest_of(caller_view))
+                return self._checked(caller_view, await self._digests(caller_view))
         async with state.large_turn:
             caller_view = await state.caller_view(self._identity)
-            if digest_of is None:
-                return caller_view, None
-            digest = await digest_of(caller_view)
-        return self._checked(caller_view, digest) if await self._verified() else None
+            if not self._wanted:
+                return caller_view, {}
+            digests = await self._digests(caller_view)
+        return self._checked(caller_view, digests) if await self._verified() else None
 
-    def _checked(self, caller_view: CallerView, digest: str) -> tuple[CallerView, str] | None:
+    async def _digests(self, caller_view: CallerView) -> Digests:
+        found: Digests = {}
+        if Kind.TOOLS in self._wanted:
+            found[Kind.TOOLS] = await self._digest_of(caller_view)
+        self._changes = self._offered.changes
+        for kind in self._wanted & {Kind.RESOURCES, Kind.PROMPTS}:
+            found[kind] = self._offered.digest(caller_view, kind)
+        return found
+
+    def _checked(self, caller_view: CallerView, digests: Digests) -> tuple[CallerView, Digests] | None:
         """None where the token has ended or its key has gone meanwhile: then no change is told, the stream ends."""
         ended = self._identity.expires_at <= self._parts.clock.now()
-        return None if ended or self._keys != self._agents.version else (caller_view, digest)
+        return None if ended or self._keys != self._agents.version else (caller_view, digests)
 
     def _first(self) -> bytes:
         """What the stream begins with: in the stateless era which notices will come."""
         if self._subscription is None:
             return b": ready\n\n"
-        honored = {} if self._digest_of is None else {"toolsListChanged": True}
+        honored = {kind.wanted: True for kind in CHANGING if kind in self._wanted}
         params = {"notifications": honored, **self._params()}
         return event(messages.notification(_ACKNOWLEDGED, params))
 

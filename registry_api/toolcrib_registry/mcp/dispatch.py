@@ -9,7 +9,7 @@ from mcp_types.methods import CLIENT_REQUESTS, validate_client_request
 from pydantic import ValidationError
 
 from toolcrib import wording
-from toolcrib_registry.mcp import envelope, results
+from toolcrib_registry.mcp import envelope, offered, results
 from toolcrib_registry.mcp.messages import RpcRequest
 from toolcrib_registry.mcp.outcomes import Listening, Outcome, Plain
 from toolcrib_registry.mcp.protocol import (
@@ -23,10 +23,12 @@ from toolcrib_registry.mcp.protocol import (
     is_stateless,
 )
 from toolcrib_registry.mcp.requests import Client, Endpoint, ToolCall
+from toolcrib_registry.upstream.lists import CHANGING
 
 log = logging.getLogger(__name__)
 _METHODS = frozenset({
     "initialize", "ping", "logging/setLevel", "server/discover", "tools/list", "tools/call", "subscriptions/listen",
+    *offered.METHODS,
 })  # fmt: skip
 _MOST_MISTAKES = 5
 _MOST_VALUES = 2_000
@@ -55,14 +57,23 @@ async def answer(endpoint: Endpoint, client: Client, request: RpcRequest) -> Out
         case "server/discover":
             fields = {
                 "supportedVersions": list(SERVED),
-                "capabilities": {"tools": {"listChanged": endpoint.changes}},
+                "capabilities": _capabilities(endpoint),
                 "instructions": endpoint.instructions,
             }
             return Plain(results.complete(version, fields, keep_ms=results.LONG_MS))
         case "subscriptions/listen":
-            return Listening(params["notifications"].get("toolsListChanged") is True)
+            wanted = params["notifications"]
+            return Listening(frozenset(kind for kind in CHANGING if wanted.get(kind.wanted) is True))
+    if method in offered.METHODS:
+        return await endpoint.offered.answer(client, method, params)
     # ping and logging/setLevel: no log messages are sent, whatever their level
     return Plain(results.complete(version, {}))
+
+
+def _capabilities(endpoint: Endpoint) -> dict[str, Any]:
+    """The same for every caller: what is offered to whom is seen by its lists alone."""
+    lists = {"listChanged": endpoint.changes}
+    return {"tools": lists, "resources": lists, "prompts": lists, "completions": {}}
 
 
 def _initialized(endpoint: Endpoint, asked: str) -> bytes:
@@ -70,7 +81,7 @@ def _initialized(endpoint: Endpoint, asked: str) -> bytes:
     version = asked if asked in HANDSHAKE else LATEST_HANDSHAKE
     fields = {
         "protocolVersion": version,
-        "capabilities": {"tools": {"listChanged": endpoint.changes}, "logging": {}},
+        "capabilities": {**_capabilities(endpoint), "logging": {}},
         "serverInfo": SERVER_INFO,
         "instructions": endpoint.instructions,
     }

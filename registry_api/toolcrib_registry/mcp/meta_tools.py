@@ -24,7 +24,7 @@ from toolcrib_registry.mcp import calling, results, tool_texts
 from toolcrib_registry.mcp.calling import Calls
 from toolcrib_registry.mcp.outcomes import OfView, Outcome, Plain, Shown
 from toolcrib_registry.mcp.protocol import INVALID_PARAMS, RpcError
-from toolcrib_registry.mcp.requests import Client, Parts, ToolCall
+from toolcrib_registry.mcp.requests import Client, Offered, Parts, ToolCall
 from toolcrib_registry.policy.state import CallerView, is_long
 from toolcrib_registry.search.compat import finder, semantic
 from toolcrib_registry.search.compat.services import service_path
@@ -83,6 +83,7 @@ class MetaTools:
     Args:
         parts: of the registry.
         calls: makes calls.
+        offered: answers for resources and prompts.
         split_calls, compatible_names: see `tool_texts.offered`.
     """
 
@@ -94,9 +95,15 @@ class MetaTools:
     changes = False
 
     def __init__(
-        self, parts: Parts, calls: Calls, *, split_calls: bool = False, compatible_names: bool = False
+        self,
+        parts: Parts,
+        calls: Calls,
+        offered: Offered,
+        *,
+        split_calls: bool = False,
+        compatible_names: bool = False,
     ) -> None:
-        self._parts, self._calls = parts, calls
+        self._parts, self._calls, self.offered = parts, calls, offered
         self._offered = tool_texts.offered(split_calls=split_calls, compatible_names=compatible_names)
         self._listed = orjson.Fragment(orjson.dumps(self._offered))
         known: Mapping[str, Callable[[Client, ToolCall], Awaitable[Outcome]]] = {

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from toolcrib_registry.calls.service import Named
 from toolcrib_registry.policy.state import CallerView
+from toolcrib_registry.upstream.lists import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +43,9 @@ class OfView:
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """No result yet: notices of changes until the stream ends. `wanted`: the client asked for those that there are."""
+    """No result yet: notices of changes until the stream ends. `wanted`: of which lists the client asked to be told."""
 
-    wanted: bool
+    wanted: frozenset[Kind]
 
 
 Outcome = Plain | Called | OfView | Listening

@@ -34,6 +34,7 @@ __all__ = [
     "METHOD_NOT_FOUND",
     "MISSING_REQUIRED_CLIENT_CAPABILITY",
     "PARSE_ERROR",
+    "RESOURCE_NOT_FOUND",
     "SERVED",
     "SERVER_INFO",
     "SERVER_META",
@@ -52,6 +53,8 @@ SERVED: Final = (*HANDSHAKE, *STATELESS)
 ASSUMED: Final = HANDSHAKE[0]
 """What a request without the header speaks (2025-06-18, Transports, Protocol Version Header)."""
 LATEST_HANDSHAKE: Final = HANDSHAKE[-1]
+RESOURCE_NOT_FOUND: Final = -32002
+"""Before 2026-07-28 (2025-11-25, Resources, Error Handling)."""
 SERVER_INFO: Final = {"name": "toolcrib", "title": "Toolcrib", "version": __version__}
 SERVER_META: Final = {SERVER_INFO_META_KEY: SERVER_INFO}
 _SHOWN = 64

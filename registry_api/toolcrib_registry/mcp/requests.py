@@ -20,6 +20,7 @@ from toolcrib_registry.mcp.protocol import is_stateless
 from toolcrib_registry.policy.state import CallerView
 from toolcrib_registry.search.engine import SearchEngine
 from toolcrib_registry.settings import RegistrySettings
+from toolcrib_registry.upstream.lists import Kind
 
 PROGRESS_TOKEN = "progressToken"
 """In `_meta`: by which the client knows notices of progress."""
@@ -102,13 +103,32 @@ class ToolCall:
         )
 
 
+class Offered(Protocol):
+    """Resources and prompts (`mcp.offered` has it)."""
+
+    @property
+    def changes(self) -> int:
+        """Grows with each change of a list that a server tells of."""
+        ...
+
+    def digest(self, caller_view: CallerView, kind: Kind) -> str:
+        """Names what a caller's list of a kind is made of."""
+        ...
+
+    async def answer(self, client: Client, method: str, params: Mapping[str, Any]) -> Outcome:
+        """Answer one of their methods."""
+        ...
+
+
 class Endpoint(Protocol):
     """What is served at one path: which tools there are, and what calling one does."""
 
     path: str
     instructions: str
     changes: bool
-    """Whether its list may change."""
+    """Whether its lists may change."""
+    offered: Offered
+    """Answers for resources and prompts."""
 
     async def list(self, client: Client, cursor: str | None) -> Outcome:
         """Answer `tools/list`."""

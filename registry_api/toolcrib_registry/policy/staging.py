@@ -88,7 +88,9 @@ class Staging:
                 raise StageTooLarge(self._most)
             try:
                 # fingerprints and tables: off the event loop, as at every publish
-                await asyncio.to_thread(stage.draft.add, chunk.tools, chunk.bindings, chunk.accounts)
+                await asyncio.to_thread(
+                    stage.draft.add, chunk.tools, chunk.bindings, chunk.accounts, chunk.servers
+                )
                 await asyncio.to_thread(stage.digest.update, body)
             except BaseException:
                 self._drop()  # what is half in it could not be told from what is whole

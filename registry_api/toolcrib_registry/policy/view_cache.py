@@ -82,6 +82,7 @@ class CallerView:
             },
             valid_until=view.valid_until,
             digest=hashlib.sha256(f"{view.digest} {sorted(tools)}".encode()).hexdigest(),
+            parts={i: part for i, part in view.parts.items() if part.namespace not in namespaces},
         )
         return replace(self, content=Content(left), scopes=scopes, whole=False)
 

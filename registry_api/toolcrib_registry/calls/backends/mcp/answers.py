@@ -52,7 +52,7 @@ def judged(
         raise UpstreamProtocol("the backend's response repeats its credential and is withheld")
     kind = fields.get("resultType", "complete")
     if kind == "input_required":
-        return ToolAnswer(b"", "", is_json=False, elapsed=elapsed, input_required=_question(fields))
+        return ToolAnswer(b"", "", is_json=False, elapsed=elapsed, input_required=question_of(fields))
     if kind != "complete":
         raise UpstreamProtocol(f"the server's result is of an unknown type ({text_of(kind)})")
     content = fields.get("content", [])
@@ -86,7 +86,12 @@ def _of_one(blocks: tuple[Block, ...]) -> tuple[bytes, str]:
     return b"", ""
 
 
-def _question(fields: Mapping[str, Any]) -> InputRequired:
+def question_of(fields: Mapping[str, Any]) -> InputRequired:
+    """What a result asks for.
+
+    Raises:
+        UpstreamProtocol: it asks for nothing that can be passed on.
+    """
     requests, state = fields.get("inputRequests", {}), fields.get("requestState")
     if type(requests) is not dict or len(requests) > _MOST_QUESTIONS:
         raise _broken(f"inputRequests is not an object of at most {_MOST_QUESTIONS} requests")

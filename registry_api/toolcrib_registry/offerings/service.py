@@ -1,0 +1,340 @@
+"""Resources and prompts of MCP servers: listed, read, got and completed within the caller's view.
+
+What reaches a server is decided, limited, recorded and counted as a call of `namespace/server:@resources` or `…:@prompts`
+(DESIGN §3; issue 19 B).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toolcrib import names
+from toolcrib.authorizer import Action, decide
+from toolcrib.wire.publish import PublishedTool
+from toolcrib_registry.calls import service as calls
+from toolcrib_registry.calls.backends import breaking, nesting
+from toolcrib_registry.calls.backends.authenticating import Caller
+from toolcrib_registry.calls.backends.mcp.answers import question_of
+from toolcrib_registry.calls.backends.port import Exchange, InputRequired
+from toolcrib_registry.calls.echoed_secrets import Secrets
+from toolcrib_registry.calls.errors import CallError, UpstreamProtocol
+from toolcrib_registry.calls.service import Named
+from toolcrib_registry.clock import whole_milliseconds
+from toolcrib_registry.identity.authenticator import Asker
+from toolcrib_registry.offerings import directory
+from toolcrib_registry.offerings.directory import Listed, Meant
+from toolcrib_registry.offerings.entries import meta_of
+from toolcrib_registry.offerings.lists import OfferedLists
+from toolcrib_registry.policy.state import CallerView
+from toolcrib_registry.upstream.lists import Kind
+from toolcrib_registry.upstream.servers import Asking, Question, Server
+
+PART = {Kind.RESOURCES: names.RESOURCES, Kind.TEMPLATES: names.RESOURCES, Kind.PROMPTS: names.PROMPTS}
+_BYTES = 64 << 20
+"""Of all that is remembered."""
+
+
+class NotOffered(LookupError):
+    """No visible server has it."""
+
+
+Exchanging = Callable[[PublishedTool], Exchange]
+"""What of the caller's client goes on, once it is decided whom it goes to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a caller is shown of one kind.
+
+    Attributes:
+        listed: by the keys that it asks for.
+        away: servers, `namespace/name`, of which nothing is listed since they do not answer.
+    """
+
+    listed: Listed
+    away: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a server answered: members of a result, or what it asks for first."""
+
+    fields: Mapping[str, Any]
+    question: InputRequired | None = None
+
+
+class Offerings:
+    """Used from one event loop only.
+
+    Args:
+        parts: of the registry.
+        lists: what servers list, and what asks them.
+    """
+
+    def __init__(self, parts: calls.Parts, lists: OfferedLists) -> None:
+        self._parts, self._lists, self._requests = parts, lists, lists.requests
+        self._made: OrderedDict[Hashable, tuple[directory.Offers, Listed]] = OrderedDict()
+
+    @property
+    def changes(self) -> int:
+        """Grows with each change of a list that a server tells of."""
+        return self._lists.changes
+
+    def digest(self, caller_view: CallerView, kind: Kind) -> str:
+        """Names what a caller's list of a kind is made of."""
+        named = []
+        for part in _parts(caller_view, PART[kind]):
+            version = self._lists.version(part.tool_id.partition(":")[0], kind)
+            named.append(f"{part.tool_id} {part.route_digest} {version}")
+        return "\n".join(named)
+
+    async def found(self, asker: Asker, caller_view: CallerView, kind: Kind) -> Found:
+        """What this caller is shown of a kind: each server has 5 seconds, and one that fails hides no other's.
+
+        Raises:
+            Failure: no server answers, and nothing is known of any.
+        """
+        identity = asker.identity
+        assert identity is not None
+        offered = _parts(caller_view, PART[kind])
+        caller = Caller(identity, asker.token)
+        asked = [self._lists.of(part, kind, caller) for part in offered]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        offers, away, problem = {}, [], None
+        for part, answer in zip(offered, answers, strict=True):
+            if isinstance(answer, CallError):
+                away.append(part.tool_id.partition(":")[0])
+                problem = answer
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                offers[part.tool_id] = (part, answer)
+        if problem is not None and not offers:
+            raise problem
+        home = identity.namespace
+        # the lists themselves: each reading of a list is another object
+        key = (kind, home, tuple((i, id(entries)) for i, (_, entries) in offers.items()))
+        known = self._made.get(key)
+        if known is None:
+            # with what it is made of: no other list gets the identity of one that is remembered
+            known = self._made[key] = offers, directory.listed(kind, offers, home)
+            while len(self._made) > 1 and sum(one.weight for _, one in self._made.values()) > _BYTES:
+                self._made.popitem(last=False)
+        return Found(known[1], tuple(sorted(away)))
+
+    async def read(
+        self, asker: Asker, uri: str, request_id: str, exchange: Exchanging
+    ) -> tuple[Named, Result]:
+        """The contents of a resource.
+
+        Raises:
+            NotOffered: no visible server has it. Ambiguous: several do.
+            Failure: it was refused or failed; the code says how.
+        """
+        meant = await self._resource(asker, uri)
+        params = {"uri": meant.key}
+        named, result = await self._asked(
+            asker, meant, "resources/read", params, {"uri": meant.key}, request_id, exchange
+        )
+        return named, result if result.question else Result(_contents(result.fields))
+
+    async def get(
+        self, asker: Asker, name: str, arguments: Mapping[str, str], request_id: str, exchange: Exchanging
+    ) -> tuple[Named, Result]:
+        """The messages of a prompt.
+
+        Raises:
+            NotOffered: no visible server has it.
+            Failure: it was refused or failed; the code says how.
+        """
+        meant = await self._prompt(asker, name)
+        params: dict[str, Any] = {"name": meant.key}
+        if arguments:
+            params["arguments"] = dict(arguments)
+        said = {"name": meant.key, "arguments": dict(arguments)}
+        named, result = await self._asked(asker, meant, "prompts/get", params, said, request_id, exchange)
+        return named, result if result.question else Result(_messages(result.fields))
+
+    async def complete(
+        self,
+        asker: Asker,
+        ref: Mapping[str, Any],
+        argument: Mapping[str, Any],
+        context: Mapping[str, Any] | None,
+        request_id: str,
+    ) -> tuple[Named, Result]:
+        """Values of an argument of a prompt, or of a template.
+
+        Raises:
+            NotOffered: no visible server has it. Ambiguous: several do.
+            Failure: it was refused or failed; the code says how.
+        """
+        by_uri = ref.get("type") == "ref/resource"
+        if by_uri:
+            meant = await self._template(asker, str(ref.get("uri")))
+            asked: dict[str, Any] = {"type": "ref/resource", "uri": meant.key}
+        else:
+            meant = await self._prompt(asker, str(ref.get("name")))
+            asked = {"type": "ref/prompt", "name": meant.key}
+        params: dict[str, Any] = {"ref": asked, "argument": dict(argument)}
+        if context:
+            params["context"] = dict(context)
+        named, result = await self._asked(
+            asker, meant, "completion/complete", params, params, request_id, lambda _: Exchange()
+        )
+        return named, Result(_completion(result.fields))
+
+    async def _resource(self, asker: Asker, uri: str) -> Meant:
+        caller_view = await self._parts.state.caller_view(asker.identity)
+        resources = await self.found(asker, caller_view, Kind.RESOURCES)
+        parts, home = {p.tool_id: p for p in _parts(caller_view, names.RESOURCES)}, _home(asker)
+        none = directory.listed(Kind.TEMPLATES, {}, home)
+        meant = directory.meant_by_uri(uri, parts, resources.listed, none, home)
+        if meant is None:
+            templates = await self.found(asker, caller_view, Kind.TEMPLATES)
+            meant = directory.meant_by_uri(uri, parts, resources.listed, templates.listed, home)
+        return self._offered(meant, caller_view, names.RESOURCES)
+
+    async def _template(self, asker: Asker, template: str) -> Meant:
+        """The resource or template that is listed under a text."""
+        caller_view = await self._parts.state.caller_view(asker.identity)
+        for kind in (Kind.TEMPLATES, Kind.RESOURCES):
+            listed = (await self.found(asker, caller_view, kind)).listed
+            if (meant := listed.meant.get(template)) is not None:
+                return meant
+            if (forms := listed.shared.get(template)) is not None:
+                raise directory.Ambiguous(forms)
+        return self._offered(None, caller_view, names.RESOURCES)
+
+    async def _prompt(self, asker: Asker, name: str) -> Meant:
+        caller_view = await self._parts.state.caller_view(asker.identity)
+        found = await self.found(asker, caller_view, Kind.PROMPTS)
+        return self._offered(found.listed.meant.get(name), caller_view, names.PROMPTS)
+
+    def _offered(self, meant: Meant | None, caller_view: CallerView, name: str) -> Meant:
+        """What is meant; that nothing is goes into the log, which never has the URI."""
+        if meant is None:
+            self._parts.refusals.add(Action.CALL, caller_view, name)
+            raise NotOffered
+        return meant
+
+    async def _asked(
+        self,
+        asker: Asker,
+        meant: Meant,
+        method: str,
+        params: Mapping[str, Any],
+        said: dict[str, Any],
+        request_id: str,
+        exchange: Exchanging,
+    ) -> tuple[Named, Result]:
+        named, identity = await self._named(asker, meant.part), asker.identity
+        assert identity is not None
+
+        async def ask(named: Named) -> Result:
+            carried = exchange(named.tool)
+            more: dict[str, Any] = {}
+            if carried.responses is not None:
+                more["inputResponses"] = carried.responses
+            if carried.state is not None:
+                more["requestState"] = carried.state
+            question = Question(method, {**params, **more}, carried.meta, carried.capabilities)
+            return await breaking.within(
+                self._lists.breakers,
+                named.tool,
+                lambda: self._answered(named.tool, question, request_id, asker),
+            )
+
+        return await calls.governed(self._parts, identity, named, ask, _outcome, said)
+
+    async def _named(self, asker: Asker, part: PublishedTool) -> Named:
+        """Decided once more: the lists may have taken seconds."""
+        parts = self._parts
+        caller_view = await parts.state.caller_view(asker.identity)
+        now, at = caller_view.view.parts.get(part.tool_id), whole_milliseconds(parts.clock.now())
+        decision = decide(caller_view.identity, now, Action.CALL, caller_view.snapshot.policy, at)
+        if now is None or not decision.allowed:
+            parts.refusals.add(Action.CALL, caller_view, part.tool_id)
+            raise NotOffered
+        parts.metrics.decided(Action.CALL.value, decision, caller_view.identity)
+        return Named(now, now.tool_id, caller_view, decision, at)
+
+    async def _answered(
+        self, part: PublishedTool, question: Question, request_id: str, asker: Asker
+    ) -> Result:
+        assert asker.identity is not None
+        hidden: list[str] = []
+
+        async def work(server: Server, asking: Asking) -> Any:
+            return await self._requests.client.ask(server, asking, question)
+
+        caller = Caller(asker.identity, asker.token)
+        answered = await self._requests.made(part, request_id, caller, hidden, work, again=True)
+        nesting.check(answered.fields, self._requests.limits.answer_depth)
+        if Secrets.of(hidden).repeated_in(answered.text):
+            raise UpstreamProtocol("the server's answer repeats its credential and is withheld")
+        if answered.fields.get("resultType", "complete") == "input_required":
+            return Result({}, question_of(answered.fields))
+        return Result(answered.fields)
+
+
+def _parts(caller_view: CallerView, name: str) -> list[PublishedTool]:
+    return [part for part in caller_view.view.parts.values() if part.name == name]
+
+
+def _home(asker: Asker) -> str | None:
+    return None if asker.identity is None else asker.identity.namespace
+
+
+def _outcome(result: Result) -> str:
+    return "ok" if result.question is None else calls.INPUT_REQUIRED
+
+
+def _contents(fields: Mapping[str, Any]) -> dict[str, Any]:
+    contents = _objects(fields.get("contents"), "contents")
+    for each in contents:
+        if type(each.get("uri")) is not str or not (
+            type(each.get("text")) is str or type(each.get("blob")) is str
+        ):
+            raise UpstreamProtocol("the server's answer is not the contents of a resource")
+    return _with_meta({"contents": contents}, fields)
+
+
+def _messages(fields: Mapping[str, Any]) -> dict[str, Any]:
+    messages = _objects(fields.get("messages"), "messages")
+    for each in messages:
+        if each.get("role") not in ("user", "assistant") or type(each.get("content")) is not dict:
+            raise UpstreamProtocol("the server's answer is not a prompt's")
+    shown: dict[str, Any] = {"messages": messages}
+    if type(fields.get("description")) is str:
+        shown["description"] = fields["description"]
+    return _with_meta(shown, fields)
+
+
+_MOST_VALUES = 100
+"""MCP (2025-11-25, Completion): at most this many items."""
+
+
+def _completion(fields: Mapping[str, Any]) -> dict[str, Any]:
+    found = fields.get("completion")
+    values = found.get("values") if type(found) is dict else None
+    if type(found) is not dict or type(values) is not list or not all(type(v) is str for v in values):
+        raise UpstreamProtocol("the server's answer is no completion")
+    shown: dict[str, Any] = {"values": values[:_MOST_VALUES]}
+    shown |= {k: found[k] for k, kind in (("total", int), ("hasMore", bool)) if type(found.get(k)) is kind}
+    return {"completion": shown}
+
+
+def _objects(value: Any, what: str) -> Sequence[dict[str, Any]]:
+    if type(value) is not list or not all(type(each) is dict for each in value):
+        raise UpstreamProtocol(f"the server's answer has no {what}")
+    return value
+
+
+def _with_meta(shown: dict[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    meta = meta_of(fields)
+    return {**shown, "_meta": meta} if meta else shown
