@@ -28,13 +28,25 @@ METHODS: dict[str, dict[str, Any]] = {
     "resources/list": {},
     "resources/read": {"uri": "file:///x"},
     "resources/subscribe": {"uri": "file:///x"},
-    "completion/complete": {},
+    "resources/templates/list": {},
+    "completion/complete": {
+        "ref": {"type": "ref/prompt", "name": "x"},
+        "argument": {"name": "a", "value": ""},
+    },
     "tasks/get": {},
     "tools/List": {},
     "": {},
 }
-OLDER = {"initialize", "ping", "logging/setLevel", "tools/list", "tools/call"}
-NEWER = {"server/discover", "tools/list", "tools/call", "subscriptions/listen"}
+OFFERED = {"prompts/list", "resources/list", "resources/templates/list"}
+ABSENT = {"prompts/get", "resources/read", "completion/complete"}
+"""Served, and there is nothing that they could answer with."""
+OLDER = {"initialize", "ping", "logging/setLevel", "tools/list", "tools/call"} | OFFERED | ABSENT
+NEWER = {"server/discover", "tools/list", "tools/call", "subscriptions/listen"} | OFFERED | ABSENT
+
+
+def capabilities(*, changes: bool) -> dict[str, Any]:
+    lists = {"listChanged": changes}
+    return {"tools": lists, "resources": lists, "prompts": lists, "completions": {}}
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +68,8 @@ def test_each_revision_has_its_own_methods_and_no_others(r: RunningRegistry, ver
         if method not in (NEWER if version == STATELESS else OLDER):
             status = 404 if version == STATELESS else 200
             assert client.error(method, params) == (status, -32601, "Method not found."), method
+        elif method in ABSENT:
+            assert client.error(method, params)[1] in (-32602, -32002), method
         elif method != "subscriptions/listen":
             client.result(method, params)
 
@@ -100,7 +114,7 @@ def test_initialize_answers_the_asked_revision_or_the_latest_of_its_era(
 
     assert found["protocolVersion"] == answered
     assert found["serverInfo"] == {"name": "toolcrib", "title": "Toolcrib", "version": __version__}
-    assert found["capabilities"] == {"tools": {"listChanged": True}, "logging": {}}
+    assert found["capabilities"] == {**capabilities(changes=True), "logging": {}}
 
 
 def test_initialize_gives_a_session_id_that_nobody_stores(r: RunningRegistry) -> None:
@@ -126,7 +140,7 @@ def test_discovery_says_what_is_served(r: RunningRegistry, path: str) -> None:
     found = McpClient(r, path=path).result("server/discover")
 
     assert found["supportedVersions"] == list(VERSIONS)
-    assert found["capabilities"] == {"tools": {"listChanged": path == "/mcp/direct"}}
+    assert found["capabilities"] == capabilities(changes=path == "/mcp/direct")
     assert found["_meta"][f"{OWN}serverInfo"]["version"] == __version__
     assert (found["cacheScope"], found["ttlMs"] > 0) == ("private", True)
 

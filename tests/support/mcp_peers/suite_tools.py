@@ -4,14 +4,17 @@ Text, errors and schemas are what the suite's scenarios describe. What no HTTP b
 """
 
 import contextlib
+import json
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
+from imported import toolserver
 from mcp_peers.suite_backend import BEHAVIOURS, SuiteBackend
 from registry_harness import RunningRegistry, backend, binding, running_registry, tool
 from stub_server import Answer, Asked, answering
+from toolcrib import publishing
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry import compose
 from toolcrib_registry.calls.backends.http.backend import HttpBackend
@@ -56,6 +59,7 @@ _SCHEMAS = {
     "test_logging_tool": _NO_ARGUMENTS,
     "test_mirrored_header": _MIRRORED,
     "test_simple_text": _NO_ARGUMENTS,
+    "test_trigger_prompt_change": _NO_ARGUMENTS,
     "test_trigger_tool_change": _NO_ARGUMENTS,
     **dict.fromkeys(BEHAVIOURS, _NO_ARGUMENTS),
 }
@@ -73,6 +77,11 @@ def serving_suite_tools() -> Iterator[RunningRegistry]:
             case "test_trigger_tool_change":
                 change[0]()
                 return Answer(b"The list of tools has changed.", headers=_TEXT)
+            case "test_trigger_prompt_change":
+                change[1]()
+                return Answer(b"The list of prompts has changed.", headers=_TEXT)
+            case "mcp":
+                return _server_without_prompts(asked)
             case _:
                 return Answer(b"This is a simple text response for testing.", headers=_TEXT)
 
@@ -91,12 +100,39 @@ def serving_suite_tools() -> Iterator[RunningRegistry]:
             mock.patch.object(compose, "HttpBackend", composed),
             running_registry(tools, [binding(ACCOUNT[1], (_SCOPE,))]) as registry,
         ):
-            change.append(_toggling(registry, extra))
+            server = publishing.server(
+                toolserver("prompting", f"http://127.0.0.1:{port}/mcp", defaults={"scopes": [_SCOPE]}), None
+            )
+            assert server is not None
+            change.append(
+                _toggling(
+                    lambda: registry.publish([extra]),
+                    lambda: registry.publish(remove_tools=[extra.tool_id]),
+                )
+            )
+            change.append(
+                _toggling(
+                    lambda: registry.publish(servers=[server]),
+                    lambda: registry.publish(remove_servers=[server.server_id]),
+                )
+            )
             yield registry
 
 
-def _toggling(registry: RunningRegistry, extra: PublishedTool) -> Callable[[], None]:
-    """What publishes the tool, and takes it away the next time."""
+def _server_without_prompts(asked: Asked) -> Answer:
+    """What an MCP server answers that has nothing: granting it changes what its caller may list all the same."""
+    result = {
+        "resultType": "complete",
+        "supportedVersions": ["2026-07-28"],
+        "capabilities": {},
+        "serverInfo": {"name": "prompting", "version": "1"},
+    }
+    body = {"jsonrpc": "2.0", "id": json.loads(asked.body)["id"], "result": result}
+    return Answer(json.dumps(body).encode(), headers={"content-type": "application/json"})
+
+
+def _toggling(publish: Callable[[], object], take_away: Callable[[], object]) -> Callable[[], None]:
+    """What publishes something, and takes it away the next time."""
     lock = threading.Lock()
     there = False
 
@@ -105,8 +141,8 @@ def _toggling(registry: RunningRegistry, extra: PublishedTool) -> Callable[[], N
         with lock:
             there = not there
             if there:
-                registry.publish([extra])
+                publish()
             else:
-                registry.publish(remove_tools=[extra.tool_id])
+                take_away()
 
     return toggle

@@ -1,0 +1,229 @@
+"""Resources and prompts of MCP servers, within the caller's view: what is listed, read, got and completed by whom."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from imported import toolserver
+from mcp_client import STATELESS, McpClient
+from offering_server import OfferingServer, offering
+from registry_harness import RunningRegistry, binding, running_registry
+from toolcrib import publishing
+from toolcrib.wire.publish import PublishedServer
+
+README = {"uri": "docs://readme", "name": "readme", "title": "The README"}
+PAGE = {"uriTemplate": "docs://pages/{number}", "name": "page"}
+REVIEW = {"name": "review", "description": "Review code", "arguments": [{"name": "code", "required": True}]}
+
+
+def server() -> OfferingServer:
+    return OfferingServer(resources=[README], templates=[PAGE], prompts=[REVIEW])
+
+
+def published(up: OfferingServer, name: str, namespace: str = "team", **spec: Any) -> PublishedServer | None:
+    return publishing.server(toolserver(name, up.url, namespace, **spec), None)
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[RunningRegistry]:
+    with running_registry([], []) as found:
+        yield found
+
+
+@pytest.fixture
+def one() -> Iterator[OfferingServer]:
+    with offering(server()) as up:
+        yield up
+
+
+@pytest.fixture
+def other() -> Iterator[OfferingServer]:
+    with offering(server()) as up:
+        up.name = "other"
+        yield up
+
+
+class World:
+    """Servers and grants of one test; gone after it."""
+
+    def __init__(self, running: RunningRegistry) -> None:
+        self.running, self.servers, self.bindings = running, list[str](), list[str]()
+
+    def serve(self, up: OfferingServer, name: str, namespace: str = "team", **spec: Any) -> None:
+        made = published(up, name, namespace, **spec)
+        assert made is not None
+        self.servers.append(made.server_id)
+        self.running.publish(servers=[made])
+
+    def grant(self, *scopes: str, **fields: Any) -> None:
+        made = binding("bot", scopes, **fields)
+        self.bindings.append(made.uid)
+        self.running.publish([], [made])
+
+    def revoke(self) -> None:
+        self.running.publish(remove_bindings=self.bindings)
+        self.bindings.clear()
+
+
+@pytest.fixture
+def world(running: RunningRegistry) -> Iterator[World]:
+    made = World(running)
+    yield made
+    running.publish(remove_servers=made.servers, remove_bindings=made.bindings)
+
+
+def uris(running: RunningRegistry, version: str = STATELESS) -> list[str]:
+    return [each["uri"] for each in McpClient(running, version).result("resources/list")["resources"]]
+
+
+def prompts(running: RunningRegistry) -> list[str]:
+    return [each["name"] for each in McpClient(running).result("prompts/list")["prompts"]]
+
+
+def test_all_three_are_listed_read_got_and_completed(world: World, one: OfferingServer) -> None:
+    world.serve(one, "docs")
+    world.grant("docs:use")
+    client = McpClient(world.running)
+
+    (listed,) = client.result("resources/list")["resources"]
+    assert {k: v for k, v in listed.items() if k != "_meta"} == README
+    assert listed["_meta"]["toolcrib.dev/server"] == "team/docs"
+    (template,) = client.result("resources/templates/list")["resourceTemplates"]
+    assert template["uriTemplate"] == "docs://pages/{number}"
+    assert prompts(world.running) == ["review"]
+    read = client.result("resources/read", {"uri": "docs://readme"})
+    assert read["contents"] == [{"uri": "docs://readme", "text": "of one"}]
+    assert (
+        client.result("resources/read", {"uri": "docs://pages/7"})["contents"][0]["uri"] == "docs://pages/7"
+    )
+    got = client.result("prompts/get", {"name": "review", "arguments": {"code": "x"}})
+    assert got["messages"][0]["content"]["text"] == 'review of one: {"code": "x"}'
+    ref = {"type": "ref/prompt", "name": "review"}
+    asked = {"ref": ref, "argument": {"name": "code", "value": "v"}}
+    assert client.result("completion/complete", asked)["completion"]["values"] == ["one:v"]
+
+
+@pytest.mark.parametrize(
+    ("allow", "deny", "seen"),
+    [
+        (None, (), True),
+        (("get_*",), (), False),
+        (("docs:@resources",), (), True),
+        (("docs:@prompts",), (), False),
+        (("docs:*",), (), True),
+        (None, ("docs:*",), False),
+        (None, ("@resources",), False),
+    ],
+)
+def test_a_pattern_opens_and_closes_resources_as_it_does_a_tool(
+    world: World, one: OfferingServer, allow: Any, deny: Any, seen: bool
+) -> None:
+    world.serve(one, "docs")
+    world.grant("docs:use", allow=allow, deny=deny)
+    assert uris(world.running) == (["docs://readme"] if seen else [])
+    status, answer = (
+        McpClient(world.running).error("resources/read", {"uri": "docs://readme"})[:2]
+        if not seen
+        else (200, None)
+    )
+    assert (status, answer) == (200, None if seen else -32602)
+    assert bool(one.of("resources/read")) is False
+
+
+def test_without_a_grant_nothing_is_asked_of_the_server(world: World, one: OfferingServer) -> None:
+    world.serve(one, "docs")
+    world.grant("elsewhere:use")
+    assert (uris(world.running), prompts(world.running)) == ([], [])
+    hidden = McpClient(world.running).error("prompts/get", {"name": "review"})
+    assert hidden == McpClient(world.running).error("prompts/get", {"name": "absent"})
+    assert one.asked == []
+
+
+def test_a_revoked_grant_ends_it_at_once(world: World, one: OfferingServer) -> None:
+    world.serve(one, "docs")
+    world.grant("docs:use")
+    assert uris(world.running) == ["docs://readme"]
+    world.revoke()
+    assert uris(world.running) == []
+    assert McpClient(world.running).error("resources/read", {"uri": "docs://readme"})[1] == -32602
+
+
+@pytest.mark.parametrize("off", ["resources", "prompts"])
+def test_a_switch_of_the_server_turns_one_of_them_off(world: World, one: OfferingServer, off: str) -> None:
+    world.serve(one, "docs", **{off: False})
+    world.grant("docs:use")
+    assert bool(uris(world.running)) is (off != "resources")
+    assert bool(prompts(world.running)) is (off != "prompts")
+
+
+def test_of_two_servers_with_one_uri_that_of_the_callers_namespace_has_it(
+    world: World, one: OfferingServer, other: OfferingServer
+) -> None:
+    world.serve(one, "docs", "team")
+    world.serve(other, "docs", "away")
+    world.grant("docs:use", namespace=None)
+    own = "toolcrib://away/docs/docs%3A%2F%2Freadme"
+    assert uris(world.running) == ["docs://readme", own]
+    client = McpClient(world.running)
+    assert client.result("resources/read", {"uri": "docs://readme"})["contents"][0]["text"] == "of one"
+    assert client.result("resources/read", {"uri": own})["contents"] == [
+        {"uri": "docs://readme", "text": "of other"}
+    ]
+
+
+def test_where_none_is_of_the_callers_namespace_both_are_listed_by_their_servers_alone(
+    world: World, one: OfferingServer, other: OfferingServer
+) -> None:
+    world.serve(one, "docs", "here")
+    world.serve(other, "docs", "away")
+    world.grant("docs:use", namespace=None)
+    forms = [f"toolcrib://{place}/docs/docs%3A%2F%2Freadme" for place in ("away", "here")]
+    assert uris(world.running) == forms
+    assert McpClient(world.running).error("resources/read", {"uri": "docs://readme"})[1] == -32602
+
+
+def test_a_server_that_is_not_visible_changes_no_name(
+    world: World, one: OfferingServer, other: OfferingServer
+) -> None:
+    world.serve(one, "docs", "here")
+    world.serve(other, "hidden", "away")
+    world.grant("docs:use", namespace=None)
+    assert (uris(world.running), prompts(world.running)) == (["docs://readme"], ["review"])
+    assert other.asked == []
+
+
+def test_a_server_that_is_down_hides_no_others_and_is_named(
+    world: World, one: OfferingServer, other: OfferingServer
+) -> None:
+    other.down = True
+    world.serve(one, "docs")
+    world.serve(other, "broken", defaults={"scopes": ["docs:use"]})
+    world.grant("docs:use")
+    found = McpClient(world.running).result("resources/list")
+    assert [each["uri"] for each in found["resources"]] == ["docs://readme"]
+    assert found["_meta"]["toolcrib.dev/servers-away"] == ["team/broken"]
+
+
+def test_where_no_server_answers_the_list_is_an_error_and_not_empty(
+    world: World, one: OfferingServer
+) -> None:
+    one.down = True
+    world.serve(one, "docs")
+    world.grant("docs:use")
+    assert McpClient(world.running).error("resources/list")[1] == -32603
+
+
+def test_a_uri_with_credentials_or_of_our_own_scheme_is_not_passed_on(
+    world: World, one: OfferingServer
+) -> None:
+    one.resources += [
+        {"uri": "https://user:pass@host/x", "name": "a"},
+        {"uri": "toolcrib://team/other/x", "name": "b"},
+        {"uri": "no-scheme", "name": "c"},
+        {"uri": "docs://unnamed"},
+        "no entry",  # type: ignore[list-item]
+    ]
+    world.serve(one, "docs")
+    world.grant("docs:use")
+    assert uris(world.running) == ["docs://readme"]
