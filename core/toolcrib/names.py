@@ -50,6 +50,26 @@ def tool_id(namespace: str, object_name: str) -> str:
     return f"{namespace}/{object_name}"
 
 
+def part_id(server_id: str, name: str) -> str:
+    """The id of what stands for a server's resources or prompts: `namespace/server:@resources`. No tool has a colon in its."""
+    return f"{server_id}:{name}"
+
+
+def is_part(id_: str) -> bool:
+    """Whether it is such an id, not a tool's."""
+    return ":" in id_
+
+
+def server_of_part(id_: str) -> str:
+    """The server, `namespace/name`, of such an id."""
+    return id_.partition(":")[0]
+
+
+def named_by(id_: str) -> str:
+    """The name that an id ends with, of a tool or of such a part."""
+    return id_.rpartition("/")[2].rpartition(":")[2]
+
+
 def slug(text: str, limit: int = 56) -> str:
     """A DNS-1123 label made of `text`; `tool` where nothing of it can be kept."""
     kept = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:limit].rstrip("-")

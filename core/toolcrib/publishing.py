@@ -133,10 +133,7 @@ def _backend(
     if backend.mcp is not None:
         if server is None:
             return None
-        target = PublishedMcp(
-            server=server.server_id, tool=backend.mcp.tool, transport=server.spec.mcp.transport
-        )
-        return server_backend(server, cluster_ip).model_copy(update={"mcp": target})
+        return _tool_backend(server, backend.mcp.tool, cluster_ip)
     if http is None:
         return None
     return PublishedBackend(
@@ -180,6 +177,12 @@ def server_backend(server: ToolServer, cluster_ip: str | None) -> PublishedBacke
     )
 
 
+def _tool_backend(server: ToolServer, tool: str, cluster_ip: str | None) -> PublishedBackend:
+    """The same for one of its tools; `tool` is empty where it is asked for something else."""
+    target = PublishedMcp(server=server.server_id, tool=tool, transport=server.spec.mcp.transport)
+    return server_backend(server, cluster_ip).model_copy(update={"mcp": target})
+
+
 def server(resource: ToolServer, cluster_ip: str | None) -> PublishedServer | None:
     """What a ToolServer publishes besides its tools: what stands for its resources and its prompts; None: it offers neither."""
     offered = [
@@ -189,13 +192,10 @@ def server(resource: ToolServer, cluster_ip: str | None) -> PublishedServer | No
     ]
     if not offered or resource.disabled:
         return None
-    meta, target = resource.metadata, PublishedMcp(server=resource.server_id, tool="")
-    backend = server_backend(resource, cluster_ip).model_copy(
-        update={"mcp": target.model_copy(update={"transport": resource.spec.mcp.transport})}
-    )
+    meta, backend = resource.metadata, _tool_backend(resource, "", cluster_ip)
     parts = tuple(
         with_digests(
-            tool_id=f"{resource.server_id}:{name}",
+            tool_id=names.part_id(resource.server_id, name),
             uid=meta.uid or f"manifest:{resource.server_id}",
             generation=meta.generation,
             namespace=meta.namespace or "default",

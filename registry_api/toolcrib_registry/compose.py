@@ -301,7 +301,7 @@ async def build(
         large=large,
         remedies=remedies,
     )
-    offered = OfferedLists(of_servers.requests, breakers, time.monotonic)
+    offered = OfferedLists(of_servers.requests, breakers, large, time.monotonic)
     importer = Importer(
         servers,
         Routes(policy, credentials, assertions, settings.assertion_issuer, tokens, remedies),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from toolcrib import names
 from toolcrib.audit import chain as audit_chain
 from toolcrib.authorizer import DECIDER_VERSION
 from toolcrib.identity import Issuer
@@ -64,16 +65,6 @@ def selects(binding: PublishedBinding) -> bool:
     return binding.namespace is None and binding.namespaces is not None and not binding.lists_namespaces
 
 
-def is_part(tool_id: str) -> bool:
-    """Whether it is the id of what stands for a server's resources or prompts: `namespace/server:@resources`."""
-    return ":" in tool_id
-
-
-def named_by(tool_id: str) -> str:
-    """The name that an id ends with, of a tool or of what stands for resources or prompts."""
-    return tool_id.rpartition("/")[2].rpartition(":")[2]
-
-
 def _differences(before: Snapshot, after: Snapshot, revision: str) -> list[Record]:
     found: list[Record] = []
     bindings = _changed(before.bindings, after.bindings, _binding)
@@ -124,7 +115,7 @@ def _binding(binding: PublishedBinding) -> dict[str, Any]:
 def _tool(tool: PublishedTool) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """What tools have in common, and what is a tool's own."""
     own: dict[str, Any] = {"tool": tool.tool_id, "uid": tool.uid, "generation": tool.generation}
-    if tool.name != named_by(tool.tool_id):
+    if tool.name != names.named_by(tool.tool_id):
         own["name"] = tool.name
     own |= {"digest": tool.digest, "route_digest": tool.route_digest}
     if tool.replaced_by is not None:
@@ -147,8 +138,8 @@ def _namespaces(before: Snapshot, after: Snapshot) -> tuple[list[dict[str, Any]]
         if old.get(namespace) != uids:
             groups.setdefault(tuple(sorted(uids)), []).append(namespace)
     found = []
-    for by, names in groups.items():
-        for part in _parts(names, BYTES // 4):
+    for by, selected in groups.items():
+        for part in _parts(selected, BYTES // 4):
             found.append({"selected_by": list(by), "namespaces": part})
     return found, sorted(old.keys() - new.keys())
 

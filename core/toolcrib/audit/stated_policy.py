@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from toolcrib import names
 from toolcrib.audit import policy_records as told
 from toolcrib.authorizer import Policy
 from toolcrib.resources.tools import ScopeMatch, ToolState
@@ -132,7 +133,7 @@ class StatedPolicy:
         )
         draft.remove(removed)
         draft.add(
-            [tool for tool in tools if not told.is_part(tool.tool_id)],
+            [tool for tool in tools if not names.is_part(tool.tool_id)],
             [self._whole(u) for u in sorted(changed) if u in self._bindings],
             accounts or None,
             [server for server in servers if server.parts],
@@ -168,7 +169,7 @@ def _tools(group: Mapping[str, Any]) -> list[PublishedTool]:
             uid=entry["uid"],
             generation=entry["generation"],
             namespace=group["namespace"],
-            name=entry.get("name", told.named_by(entry["tool"])),
+            name=entry.get("name", names.named_by(entry["tool"])),
             server=group["server"],
             scopes=tuple(group["scopes"]),
             scope_match=ScopeMatch(group["match"]),
@@ -188,16 +189,16 @@ def _servers(before: Snapshot, tools: Iterable[PublishedTool], gone: Iterable[st
     of: dict[str, dict[str, PublishedTool]] = {}
 
     def parts(part_id: str) -> dict[str, PublishedTool]:
-        server_id = part_id.partition(":")[0]
+        server_id = names.server_of_part(part_id)
         if server_id not in of:
             known = before.servers.get(server_id)
             of[server_id] = {} if known is None else {part.tool_id: part for part in known.parts}
         return of[server_id]
 
-    for part_id in filter(told.is_part, gone):
+    for part_id in filter(names.is_part, gone):
         parts(part_id).pop(part_id, None)
     for part in tools:
-        if told.is_part(part.tool_id):
+        if names.is_part(part.tool_id):
             parts(part.tool_id)[part.tool_id] = part
     return [PublishedServer(server_id=key, parts=tuple(found.values())) for key, found in of.items()]
 

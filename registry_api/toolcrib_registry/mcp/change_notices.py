@@ -59,7 +59,7 @@ class ChangeNotices(ViewStream):
     ) -> None:
         super().__init__(parts, identity, agents, authorization)
         self._digest_of, self._wanted, self._offered = digest, wanted, offered
-        self._changes = -1
+        self._changes = offered.changes
         self._subscription, self._version = subscription, version
         self._last: CallerView | None = None
         self._told: Digests = {}
@@ -77,14 +77,15 @@ class ChangeNotices(ViewStream):
         found = await self._look()
         if found is None:
             return None
-        caller_view, digest = found
+        caller_view, digest, changes = found
         if caller_view is self._last and digest == before:
+            self._changes = changes
             return caller_view, None
         changed = [] if began else [kind for kind in digest if digest[kind] != before[kind]]
         if changed and (wait := self._next - now) > 0:
             await asyncio.wait([gone], timeout=wait)
             return None
-        self._last, self._told = caller_view, digest
+        self._last, self._told, self._changes = caller_view, digest, changes
         if began:
             return caller_view, Piece(self._first())
         if not changed:
@@ -94,8 +95,8 @@ class ChangeNotices(ViewStream):
         notices = [event(messages.notification(kind.changed, self._params())) for kind in changed]
         return caller_view, Piece(b"".join(notices))
 
-    async def _look(self) -> tuple[CallerView, Digests] | None:
-        """The view, and what names its lists; None: look again."""
+    async def _look(self) -> tuple[CallerView, Digests, int] | None:
+        """The view, what names its lists, and after how many changes of servers' lists; None: look again."""
         state = self._parts.state
         async with state.turn:
             # one stream at a time, and others between two of them: a change wakes all streams at once
@@ -103,29 +104,31 @@ class ChangeNotices(ViewStream):
             caller_view = state.view_at_once(self._identity)
             same = caller_view is self._last and self._changes == self._offered.changes
             if caller_view is not None and (same or not self._wanted):
-                return caller_view, self._told
+                return caller_view, self._told, self._changes
             if caller_view is not None and not is_long(caller_view.view.tools.values()):
-                return self._checked(caller_view, await self._digests(caller_view))
+                return self._checked(caller_view, *await self._digests(caller_view))
         async with state.large_turn:
             caller_view = await state.caller_view(self._identity)
             if not self._wanted:
-                return caller_view, {}
+                return caller_view, {}, self._changes
             digests = await self._digests(caller_view)
-        return self._checked(caller_view, digests) if await self._verified() else None
+        return self._checked(caller_view, *digests) if await self._verified() else None
 
-    async def _digests(self, caller_view: CallerView) -> Digests:
+    async def _digests(self, caller_view: CallerView) -> tuple[Digests, int]:
         found: Digests = {}
         if Kind.TOOLS in self._wanted:
             found[Kind.TOOLS] = await self._digest_of(caller_view)
-        self._changes = self._offered.changes
+        changes = self._offered.changes
         for kind in self._wanted & {Kind.RESOURCES, Kind.PROMPTS}:
             found[kind] = self._offered.digest(caller_view, kind)
-        return found
+        return found, changes
 
-    def _checked(self, caller_view: CallerView, digests: Digests) -> tuple[CallerView, Digests] | None:
+    def _checked(
+        self, caller_view: CallerView, digests: Digests, changes: int
+    ) -> tuple[CallerView, Digests, int] | None:
         """None where the token has ended or its key has gone meanwhile: then no change is told, the stream ends."""
         ended = self._identity.expires_at <= self._parts.clock.now()
-        return None if ended or self._keys != self._agents.version else (caller_view, digests)
+        return None if ended or self._keys != self._agents.version else (caller_view, digests, changes)
 
     def _first(self) -> bytes:
         """What the stream begins with: in the stateless era which notices will come."""

@@ -11,6 +11,7 @@ import orjson
 from toolcrib.authorizer import Action
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.calls.backends.port import Exchange
+from toolcrib_registry.calls.service import Named
 from toolcrib_registry.failures import Failure
 from toolcrib_registry.mcp import results, tool_list
 from toolcrib_registry.mcp.calling import Calls, told
@@ -73,7 +74,7 @@ class Offered:
                 named, result = await self._offerings.complete(
                     client.asker, params["ref"], params["argument"], params.get("context"), client.request_id
                 )
-                return self._answered(client, named, result, params)
+                return _answered(client, named, result)
             return await self._read_or_got(client, method, params)
         except NotOffered:
             raise _unknown(method, params, client.version) from None
@@ -131,24 +132,16 @@ class Offered:
                 client.asker, key, asked.arguments, client.request_id, exchange
             )
         if result.question is None:
-            return self._answered(client, named, result, params, keep_ms=results.SHORT_MS if reads else None)
+            return _answered(client, named, result, keep_ms=results.SHORT_MS if reads else None)
         if not is_stateless(client.version):
             text = "The server asks for input, which this revision of MCP cannot carry. Use 2026-07-28."
             raise RpcError(INTERNAL_ERROR, text)
         said = _said(method, key, asked)
         return Called(self._calls.question(client, named, said, asked, result.question), named)
 
-    def _answered(
-        self,
-        client: Client,
-        named: Any,
-        result: Result,
-        params: Mapping[str, Any],
-        keep_ms: int | None = None,
-    ) -> Outcome:
-        fields = {name: value for name, value in result.fields.items() if name != "_meta"}
-        body = results.complete(client.version, fields, meta=result.fields.get("_meta"), keep_ms=keep_ms)
-        return Called(body, named)
+
+def _answered(client: Client, named: Named, result: Result, keep_ms: int | None = None) -> Called:
+    return Called(results.complete(client.version, result.fields, meta=result.meta, keep_ms=keep_ms), named)
 
 
 def _said(method: str, key: str, asked: ToolCall) -> dict[str, Any]:
@@ -175,8 +168,6 @@ def _failed(failure: Failure, method: str, params: Mapping[str, Any], version: s
     upstream = failure.extra.get("upstream")
     said = upstream.get("code") if isinstance(upstream, Mapping) else None
     if method == "resources/read" and said in _NOT_FOUND_UPSTREAM:
-        return _unknown(method, params, version)
-    if failure.code in ("not_permitted", "tool_not_found"):
         return _unknown(method, params, version)
     data: dict[str, Any] = {"code": failure.code}
     if failure.retry_after is not None:

@@ -18,6 +18,7 @@ from toolcrib_registry.calls.backends.port import (
     ToolAnswer,
 )
 from toolcrib_registry.mcp.protocol import SERVER_META, is_stateless
+from toolcrib_registry.upstream.messages import encoded
 
 SHORT_MS, LONG_MS = 1_000, 3_600_000
 """For how long a client may keep a list that may change, and an answer that does not while the registry is the same. A call
@@ -44,7 +45,7 @@ def complete(
             made |= {"ttlMs": keep_ms, "cacheScope": "private"}
     elif meta:
         made["_meta"] = dict(meta)
-    return orjson.dumps(made)
+    return encoded(made)  # servers may send integers that orjson does not write
 
 
 def of_tool(version: str, answer: ToolAnswer) -> bytes:

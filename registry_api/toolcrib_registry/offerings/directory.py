@@ -79,12 +79,11 @@ def listed(kind: Kind, offers: Offers, home: str | None) -> Listed:
             sharing.setdefault(entry.key, []).append((part, entry))
     keyed = dict(_prompts(sharing, home) if kind is Kind.PROMPTS else _uris(sharing, home))
     shown = {key: keyed[key][1].shown(kind, key) for key in sorted(keyed)}
-    shared: dict[str, tuple[str, ...]] = {}
     meant = {key: Meant(part, entry.key) for key, (part, entry) in keyed.items()}
+    shared: dict[str, tuple[str, ...]] = {}
     if kind is not Kind.PROMPTS:
-        for key, several in sharing.items():
-            if key not in keyed:
-                shared[key] = tuple(own_uri(part, key) for part, _ in several)
+        nobodys = ((key, several) for key, several in sharing.items() if key not in keyed)
+        shared = {key: tuple(own_uri(part, key) for part, _ in several) for key, several in nobodys}
     return Listed(kind, shown, meant, shared)
 
 
@@ -130,43 +129,45 @@ def own_uri(part: PublishedTool, uri: str) -> str:
     return f"{uris.OWN_SCHEME}://{part.namespace}/{part.server}/{encoded}"
 
 
-def meant_by_uri(
-    uri: str,
-    parts: Mapping[str, PublishedTool],
-    resources: Listed,
-    templates: Listed,
-    home: str | None,
-) -> Meant | None:
-    """Which server a resource is read from, and by which URI there; None: no visible one has it.
+def meant_by_uri(uri: str, parts: Mapping[str, PublishedTool], resources: Listed) -> Meant | None:
+    """Which server a resource is read from, and by which URI there; None: no visible one lists it.
 
-    A URI that is listed, or one that a template makes; in the form that names its server any, since a tool's answer may
-    name resources that no list has.
+    In the form that names its server any URI is: a tool's answer may name resources that no list has.
 
     Args:
         uri: as the caller gives it.
         parts: what stands for the resources of visible servers, by id.
-        resources, templates: of these.
-        home: the caller's own namespace.
+        resources: of these.
 
     Raises:
-        Ambiguous: several servers have it.
+        Ambiguous: several servers list it.
     """
     if (own := _OWN_URI.fullmatch(uri)) is not None:
-        part, inner = parts.get(f"{own[1]}/{own[2]}:{names.RESOURCES}"), unquote(own[3])
+        part = parts.get(names.part_id(f"{own[1]}/{own[2]}", names.RESOURCES))
+        inner = unquote(own[3])
         return None if part is None or uris.unusable(inner) is not None else Meant(part, inner)
-    if uris.unusable(uri) is not None:
-        return None
-    if (exact := resources.meant.get(uri)) is not None:
-        return exact
     if (forms := resources.shared.get(uri)) is not None:
         raise Ambiguous(forms)
+    return resources.meant.get(uri)
+
+
+def meant_by_template(uri: str, templates: Listed, home: str | None) -> Meant | None:
+    """The server of which a template makes the URI; None: there is none. `home` is the caller's own namespace.
+
+    Raises:
+        Ambiguous: there are several, and not one of them is of the caller's own namespace.
+    """
+    if uris.unusable(uri) is not None:
+        return None
     found = {part.tool_id: part for pieces, part in templates.templates if _is_made(uri, pieces)}
-    if len(found) > 1:
-        near = [part for part in found.values() if part.namespace == home]
-        if len(near) != 1:
-            raise Ambiguous([own_uri(part, uri) for _, part in sorted(found.items())])
+    near = (
+        [part for part in found.values() if part.namespace == home] if len(found) > 1 else [*found.values()]
+    )
+    if len(near) == 1:
         return Meant(near[0], uri)
-    return Meant(next(iter(found.values())), uri) if found else None
+    if found:
+        raise Ambiguous([own_uri(part, uri) for _, part in sorted(found.items())])
+    return None
 
 
 def _is_made(uri: str, pieces: Sequence[str]) -> bool:

@@ -10,6 +10,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from toolcrib import names
@@ -19,7 +20,8 @@ from toolcrib_registry.calls import service as calls
 from toolcrib_registry.calls.backends import breaking, nesting
 from toolcrib_registry.calls.backends.authenticating import Caller
 from toolcrib_registry.calls.backends.mcp.answers import question_of
-from toolcrib_registry.calls.backends.port import Exchange, InputRequired
+from toolcrib_registry.calls.backends.port import NO_EXCHANGE, Exchange, InputRequired
+from toolcrib_registry.calls.backends.routes import judged_in_turn
 from toolcrib_registry.calls.echoed_secrets import Secrets
 from toolcrib_registry.calls.errors import CallError, UpstreamProtocol
 from toolcrib_registry.calls.service import Named
@@ -30,6 +32,7 @@ from toolcrib_registry.offerings.directory import Listed, Meant
 from toolcrib_registry.offerings.entries import meta_of
 from toolcrib_registry.offerings.lists import OfferedLists
 from toolcrib_registry.policy.state import CallerView
+from toolcrib_registry.upstream.exchanges import Answered
 from toolcrib_registry.upstream.lists import Kind
 from toolcrib_registry.upstream.servers import Asking, Question, Server
 
@@ -44,6 +47,8 @@ class NotOffered(LookupError):
 
 Exchanging = Callable[[PublishedTool], Exchange]
 """What of the caller's client goes on, once it is decided whom it goes to."""
+Read = Callable[[Mapping[str, Any]], dict[str, Any]]
+"""The members of a result that are passed on; raises UpstreamProtocol where it is none of its kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +66,10 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a server answered: members of a result, or what it asks for first."""
+    """What a server answered: members of a result and what it says besides, or what it asks for first."""
 
     fields: Mapping[str, Any]
+    meta: Mapping[str, Any] | None = None
     question: InputRequired | None = None
 
 
@@ -88,7 +94,7 @@ class Offerings:
         """Names what a caller's list of a kind is made of."""
         named = []
         for part in _parts(caller_view, PART[kind]):
-            version = self._lists.version(part.tool_id.partition(":")[0], kind)
+            version = self._lists.version(names.server_of_part(part.tool_id), kind)
             named.append(f"{part.tool_id} {part.route_digest} {version}")
         return "\n".join(named)
 
@@ -107,7 +113,7 @@ class Offerings:
         offers, away, problem = {}, [], None
         for part, answer in zip(offered, answers, strict=True):
             if isinstance(answer, CallError):
-                away.append(part.tool_id.partition(":")[0])
+                away.append(names.server_of_part(part.tool_id))
                 problem = answer
             elif isinstance(answer, BaseException):
                 raise answer
@@ -120,8 +126,10 @@ class Offerings:
         key = (kind, home, tuple((i, id(entries)) for i, (_, entries) in offers.items()))
         known = self._made.get(key)
         if known is None:
+            make = partial(directory.listed, kind, offers, home)
+            made = await judged_in_turn(make, _size(offers), identity, self._lists.large)
             # with what it is made of: no other list gets the identity of one that is remembered
-            known = self._made[key] = offers, directory.listed(kind, offers, home)
+            known = self._made[key] = offers, made
             while len(self._made) > 1 and sum(one.weight for _, one in self._made.values()) > _BYTES:
                 self._made.popitem(last=False)
         return Found(known[1], tuple(sorted(away)))
@@ -137,10 +145,7 @@ class Offerings:
         """
         meant = await self._resource(asker, uri)
         params = {"uri": meant.key}
-        named, result = await self._asked(
-            asker, meant, "resources/read", params, {"uri": meant.key}, request_id, exchange
-        )
-        return named, result if result.question else Result(_contents(result.fields))
+        return await self._asked(asker, meant, "resources/read", params, request_id, exchange, _contents)
 
     async def get(
         self, asker: Asker, name: str, arguments: Mapping[str, str], request_id: str, exchange: Exchanging
@@ -155,9 +160,7 @@ class Offerings:
         params: dict[str, Any] = {"name": meant.key}
         if arguments:
             params["arguments"] = dict(arguments)
-        said = {"name": meant.key, "arguments": dict(arguments)}
-        named, result = await self._asked(asker, meant, "prompts/get", params, said, request_id, exchange)
-        return named, result if result.question else Result(_messages(result.fields))
+        return await self._asked(asker, meant, "prompts/get", params, request_id, exchange, _messages)
 
     async def complete(
         self,
@@ -183,20 +186,19 @@ class Offerings:
         params: dict[str, Any] = {"ref": asked, "argument": dict(argument)}
         if context:
             params["context"] = dict(context)
-        named, result = await self._asked(
-            asker, meant, "completion/complete", params, params, request_id, lambda _: Exchange()
+        return await self._asked(
+            asker, meant, "completion/complete", params, request_id, lambda _: NO_EXCHANGE, _completion
         )
-        return named, Result(_completion(result.fields))
 
     async def _resource(self, asker: Asker, uri: str) -> Meant:
         caller_view = await self._parts.state.caller_view(asker.identity)
+        parts = {part.tool_id: part for part in _parts(caller_view, names.RESOURCES)}
         resources = await self.found(asker, caller_view, Kind.RESOURCES)
-        parts, home = {p.tool_id: p for p in _parts(caller_view, names.RESOURCES)}, _home(asker)
-        none = directory.listed(Kind.TEMPLATES, {}, home)
-        meant = directory.meant_by_uri(uri, parts, resources.listed, none, home)
+        meant = directory.meant_by_uri(uri, parts, resources.listed)
         if meant is None:
             templates = await self.found(asker, caller_view, Kind.TEMPLATES)
-            meant = directory.meant_by_uri(uri, parts, resources.listed, templates.listed, home)
+            home = None if asker.identity is None else asker.identity.namespace
+            meant = directory.meant_by_template(uri, templates.listed, home)
         return self._offered(meant, caller_view, names.RESOURCES)
 
     async def _template(self, asker: Asker, template: str) -> Meant:
@@ -227,10 +229,10 @@ class Offerings:
         asker: Asker,
         meant: Meant,
         method: str,
-        params: Mapping[str, Any],
-        said: dict[str, Any],
+        params: dict[str, Any],
         request_id: str,
         exchange: Exchanging,
+        read: Read,
     ) -> tuple[Named, Result]:
         named, identity = await self._named(asker, meant.part), asker.identity
         assert identity is not None
@@ -246,10 +248,10 @@ class Offerings:
             return await breaking.within(
                 self._lists.breakers,
                 named.tool,
-                lambda: self._answered(named.tool, question, request_id, asker),
+                lambda: self._answered(named.tool, question, request_id, asker, read),
             )
 
-        return await calls.governed(self._parts, identity, named, ask, _outcome, said)
+        return await calls.governed(self._parts, identity, named, ask, _outcome, params)
 
     async def _named(self, asker: Asker, part: PublishedTool) -> Named:
         """Decided once more: the lists may have taken seconds."""
@@ -264,34 +266,45 @@ class Offerings:
         return Named(now, now.tool_id, caller_view, decision, at)
 
     async def _answered(
-        self, part: PublishedTool, question: Question, request_id: str, asker: Asker
+        self, part: PublishedTool, question: Question, request_id: str, asker: Asker, read: Read
     ) -> Result:
         assert asker.identity is not None
         hidden: list[str] = []
 
-        async def work(server: Server, asking: Asking) -> Any:
+        async def work(server: Server, asking: Asking) -> Answered:
             return await self._requests.client.ask(server, asking, question)
 
         caller = Caller(asker.identity, asker.token)
         answered = await self._requests.made(part, request_id, caller, hidden, work, again=True)
-        nesting.check(answered.fields, self._requests.limits.answer_depth)
-        if Secrets.of(hidden).repeated_in(answered.text):
-            raise UpstreamProtocol("the server's answer repeats its credential and is withheld")
-        if answered.fields.get("resultType", "complete") == "input_required":
-            return Result({}, question_of(answered.fields))
-        return Result(answered.fields)
+        judge = partial(_judged, answered, read, self._requests.limits.answer_depth, tuple(hidden))
+        return await judged_in_turn(judge, len(answered.text), asker.identity, self._lists.large)
 
 
 def _parts(caller_view: CallerView, name: str) -> list[PublishedTool]:
     return [part for part in caller_view.view.parts.values() if part.name == name]
 
 
-def _home(asker: Asker) -> str | None:
-    return None if asker.identity is None else asker.identity.namespace
-
-
 def _outcome(result: Result) -> str:
     return "ok" if result.question is None else calls.INPUT_REQUIRED
+
+
+def _size(offers: directory.Offers) -> int:
+    return sum(len(entry.rest) for _, found in offers.values() for entry in found)
+
+
+def _judged(answered: Answered, read: Read, depth: int, hidden: tuple[str, ...]) -> Result:
+    """What a server answered, in the form of the result that was asked for.
+
+    Raises:
+        UpstreamProtocol: it is none, or must not be passed on.
+    """
+    fields = answered.fields
+    nesting.check(fields, depth)
+    if Secrets.of(hidden).repeated_in(answered.text):
+        raise UpstreamProtocol("the server's answer repeats its credential and is withheld")
+    if fields.get("resultType", "complete") == "input_required":
+        return Result({}, question=question_of(fields))
+    return Result(read(fields), meta_of(fields) or None)
 
 
 def _contents(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -301,7 +314,7 @@ def _contents(fields: Mapping[str, Any]) -> dict[str, Any]:
             type(each.get("text")) is str or type(each.get("blob")) is str
         ):
             raise UpstreamProtocol("the server's answer is not the contents of a resource")
-    return _with_meta({"contents": contents}, fields)
+    return {"contents": contents}
 
 
 def _messages(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -312,7 +325,7 @@ def _messages(fields: Mapping[str, Any]) -> dict[str, Any]:
     shown: dict[str, Any] = {"messages": messages}
     if type(fields.get("description")) is str:
         shown["description"] = fields["description"]
-    return _with_meta(shown, fields)
+    return shown
 
 
 _MOST_VALUES = 100
@@ -333,8 +346,3 @@ def _objects(value: Any, what: str) -> Sequence[dict[str, Any]]:
     if type(value) is not list or not all(type(each) is dict for each in value):
         raise UpstreamProtocol(f"the server's answer has no {what}")
     return value
-
-
-def _with_meta(shown: dict[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    meta = meta_of(fields)
-    return {**shown, "_meta": meta} if meta else shown

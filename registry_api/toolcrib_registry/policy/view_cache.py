@@ -73,6 +73,7 @@ class CallerView:
     def without(self, namespaces: Container[str], scopes: tuple[str, ...]) -> CallerView:
         """The same without the tools of some namespaces, and with no other scopes than these."""
         view = self.view
+        parts = {i: part for i, part in view.parts.items() if part.namespace not in namespaces}
         tools = {i: tool for i, tool in view.tools.items() if tool.namespace not in namespaces}
         left = View(
             tools=tools,
@@ -81,8 +82,8 @@ class CallerView:
                 n: left for n, ids in view.ambiguous.items() if (left := tuple(i for i in ids if i in tools))
             },
             valid_until=view.valid_until,
-            digest=hashlib.sha256(f"{view.digest} {sorted(tools)}".encode()).hexdigest(),
-            parts={i: part for i, part in view.parts.items() if part.namespace not in namespaces},
+            digest=hashlib.sha256(f"{view.digest} {sorted(tools)} {sorted(parts)}".encode()).hexdigest(),
+            parts=parts,
         )
         return replace(self, content=Content(left), scopes=scopes, whole=False)
 

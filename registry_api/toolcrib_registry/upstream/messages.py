@@ -62,11 +62,13 @@ def answer_to(asked: ServerRequest) -> bytes:
 
 
 def encoded(value: Any) -> bytes:
-    """JSON, integers of any size included."""
+    """JSON, integers of any size included; half a surrogate pair becomes `?`."""
     try:
         return orjson.dumps(value)
     except TypeError:  # integers beyond 64 bits
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain).encode()
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain).encode(
+            errors="replace"
+        )
 
 
 def _plain(value: Any) -> Any:
