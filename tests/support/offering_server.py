@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,9 @@ class OfferingServer:
         resources, templates, prompts: entries of its lists.
         asked: method and parameters of each request.
         down: it answers 503.
+        reading: reads of resources wait for it.
+        ttl_ms: for how long it says that its lists may be kept.
+        meta: of each entry's contents.
     """
 
     resources: list[dict[str, Any]] = field(default_factory=list)
@@ -29,6 +33,9 @@ class OfferingServer:
     name: str = "one"
     asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     down: bool = False
+    reading: threading.Event | None = None
+    ttl_ms: int = 0
+    meta: dict[str, Any] = field(default_factory=dict)
     port: int = 0
 
     @property
@@ -49,7 +56,7 @@ class OfferingServer:
             return Answer(b"", 503)
         result = {
             "resultType": "complete",
-            "ttlMs": 0,
+            "ttlMs": self.ttl_ms,
             "cacheScope": "private",
             **self._result(method, params),
         }
@@ -75,7 +82,9 @@ class OfferingServer:
             case "prompts/list":
                 return {"prompts": self.prompts}
             case "resources/read":
-                return {"contents": [{"uri": params["uri"], "text": f"of {self.name}"}]}
+                if self.reading is not None:
+                    self.reading.wait(30)
+                return {"contents": [{"uri": params["uri"], "text": f"of {self.name}", **self.meta}]}
             case "prompts/get":
                 said = f"{params['name']} of {self.name}: {json.dumps(params.get('arguments', {}))}"
                 return {"messages": [{"role": "user", "content": {"type": "text", "text": said}}]}

@@ -136,6 +136,7 @@ class MemoryReplica:
             age=commit.age,
             bindings=tuple(b for s in staged for b in s.bindings),
             tools=tuple(t for s in staged for t in s.tools),
+            servers=tuple(each for s in staged for each in s.servers),
             accounts=None if all(s.accounts is None for s in staged) else tuple(accounts),
         )
         return await self.publish(whole)

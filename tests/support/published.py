@@ -2,10 +2,14 @@
 
 from typing import Any
 
+from toolcrib import publishing
 from toolcrib.identity import Identity, ScopesPolicy
 from toolcrib.publishing import with_digests
 from toolcrib.resources.bindings import SubjectKind
-from toolcrib.wire.publish import PublishedBinding, PublishedSubject, PublishedTool
+from toolcrib.resources.kinds import parse
+from toolcrib.resources.meta import API_VERSION
+from toolcrib.resources.servers import ToolServer
+from toolcrib.wire.publish import PublishedBinding, PublishedServer, PublishedSubject, PublishedTool
 
 CLUSTER = "https://cluster.example"
 OAUTH = "https://login.example"
@@ -42,6 +46,17 @@ def binding(name: str = "grant", namespace: str | None = "team-a", **fields: Any
         "scopes": ("use",),
     }
     return PublishedBinding(**{**defaults, **fields})
+
+
+def server(name: str = "docs", namespace: str = "team-a", **spec: Any) -> PublishedServer:
+    """What a ToolServer of `spec` publishes of its resources and prompts; they take the scope `use`."""
+    whole = {"mcp": {"url": "https://x.test/mcp"}, "defaults": {"scopes": ["use"]}, **spec}
+    metadata = {"name": name, "namespace": namespace, "uid": f"uid:{namespace}/{name}", "generation": 1}
+    found = parse({"apiVersion": API_VERSION, "kind": "ToolServer", "metadata": metadata, "spec": whole})
+    assert isinstance(found, ToolServer)
+    made = publishing.server(found, None)
+    assert made is not None
+    return made
 
 
 def bot(namespace: str = "team-a", name: str = "bot", **fields: Any) -> Identity:

@@ -15,13 +15,13 @@ from toolcrib.wire.imports import ServerWanted
 from toolcrib.wire.publish import Credential
 from toolcrib_operator.kinds import imported
 from toolcrib_operator.kinds.drift import DRIFTED, drifted
-from toolcrib_operator.kinds.facts import SERVER, SERVERS, Facts
+from toolcrib_operator.kinds.facts import SERVER, SERVERS, Batch, Facts
 from toolcrib_operator.kinds.kind import Governed, Situation
 from toolcrib_operator.kinds.records import Record
 from toolcrib_operator.kinds.secret import SECRET, assess_credential, secret_of, secret_value
 from toolcrib_operator.kinds.service import NOT_ASKED, SERVICE, ServiceVerdict, backend_service, service_of
 from toolcrib_operator.kinds.statuses import Desired, status
-from toolcrib_operator.kinds.verdicts import Cause, ServerVerdict, invalid
+from toolcrib_operator.kinds.verdicts import Cause, Published, ServerVerdict, invalid
 from toolcrib_operator.objects import Entry, Ref
 
 
@@ -136,6 +136,12 @@ class ServerKind(Governed):
     def forget(self, record: Record, facts: Facts) -> None:
         """It needs no credential."""
         record.credentials = ()
+
+    def changed(
+        self, ref: Ref, old: Published | None, new: Published | None, facts: Facts, batch: Batch
+    ) -> None:
+        """Bindings that reach its namespace are looked at again: they may name its resources and prompts."""
+        batch.namespaces.add(ref.namespace)
 
     def status(self, entry: Entry, record: Record, situation: Situation, now: float) -> Desired:
         """Ready, Accepted, Verified, Imported, Drifted.

@@ -1,16 +1,24 @@
 """Resources and prompts of MCP servers, within the caller's view: what is listed, read, got and completed by whom."""
 
+import concurrent.futures
+import contextlib
+import socket
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from imported import toolserver
-from mcp_client import STATELESS, McpClient
+from mcp_client import HANDSHAKE, STATELESS, McpClient, listening
 from offering_server import OfferingServer, offering
+from published import account
+from realparts.processes import wait_until
 from registry_harness import RunningRegistry, binding, running_registry
 from toolcrib import publishing
-from toolcrib.wire.publish import PublishedServer
+from toolcrib.wire.publish import PublishedLimits, PublishedServer
+from toolcrib_registry.offerings import lists
+from toolcrib_registry.upstream.lists import Kind
 
 README = {"uri": "docs://readme", "name": "readme", "title": "The README"}
 PAGE = {"uriTemplate": "docs://pages/{number}", "name": "page"}
@@ -64,6 +72,14 @@ class World:
     def revoke(self) -> None:
         self.running.publish(remove_bindings=self.bindings)
         self.bindings.clear()
+
+    def changed(self, server_id: str, kind: Kind) -> None:
+        """The server says on its stream that one of its lists has changed."""
+
+        async def tell() -> None:
+            self.running.registry.deps.importer.on_change(server_id, kind)
+
+        self.running.on_loop(tell)
 
 
 @pytest.fixture
@@ -122,13 +138,9 @@ def test_a_pattern_opens_and_closes_resources_as_it_does_a_tool(
     world.serve(one, "docs")
     world.grant("docs:use", allow=allow, deny=deny)
     assert uris(world.running) == (["docs://readme"] if seen else [])
-    status, answer = (
-        McpClient(world.running).error("resources/read", {"uri": "docs://readme"})[:2]
-        if not seen
-        else (200, None)
-    )
-    assert (status, answer) == (200, None if seen else -32602)
-    assert bool(one.of("resources/read")) is False
+    if not seen:
+        assert McpClient(world.running).error("resources/read", {"uri": "docs://readme"})[1] == -32602
+        assert one.of("resources/read") == []
 
 
 def test_without_a_grant_nothing_is_asked_of_the_server(world: World, one: OfferingServer) -> None:
@@ -227,3 +239,97 @@ def test_a_uri_with_credentials_or_of_our_own_scheme_is_not_passed_on(
     world.serve(one, "docs")
     world.grant("docs:use")
     assert uris(world.running) == ["docs://readme"]
+
+
+def test_a_read_ends_with_its_grant(world: World, one: OfferingServer) -> None:
+    one.reading = threading.Event()
+    world.serve(one, "docs")
+    world.grant("docs:use")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(McpClient(world.running).ask, "resources/read", {"uri": "docs://readme"})
+        wait_until(lambda: one.of("resources/read") != [])
+        world.revoke()
+        answer = reading.result(10).json()
+        one.reading.set()
+    assert answer["error"]["data"] == {"code": "revoked"}
+
+
+def test_limits_count_reads_and_prompts_as_calls(world: World, one: OfferingServer) -> None:
+    world.serve(one, "docs")
+    world.grant("docs:use", limits=PublishedLimits(per_minute=2))
+    client = McpClient(world.running)
+    client.result("resources/read", {"uri": "docs://readme"})
+    client.result("prompts/get", {"name": "review"})
+    data = client.ask("resources/read", {"uri": "docs://readme"}).json()["error"]["data"]
+    assert data["code"] == "limit_exceeded"
+    assert data["retryAfter"] > 0
+    assert len(one.of("resources/read")) == 1
+
+
+def test_a_list_is_read_once_for_all_who_ask_until_its_server_says_that_it_changed(
+    world: World, one: OfferingServer
+) -> None:
+    one.ttl_ms = 300_000
+    world.serve(one, "docs")
+    world.grant("docs:use", subjects=(account("team", "bot"), account("team", "twin")))
+    for name in ("bot", "twin", "bot"):
+        assert McpClient(world.running, who=name).result("resources/list")["resources"]
+    assert len(one.of("resources/list")) == 1
+    one.resources.clear()
+    world.changed("team/docs", Kind.RESOURCES)
+    assert uris(world.running) == []
+
+
+def test_what_a_server_listed_is_shown_while_it_does_not_answer(world: World, one: OfferingServer) -> None:
+    world.serve(one, "docs")
+    world.grant("docs:use")
+    assert uris(world.running) == ["docs://readme"]
+    one.down = True
+    world.changed("team/docs", Kind.RESOURCES)
+    assert uris(world.running) == ["docs://readme"]
+    assert McpClient(world.running).ask("resources/read", {"uri": "docs://readme"}).json()["error"][
+        "data"
+    ] == {"code": "upstream_error"}
+
+
+def test_each_change_of_a_servers_list_is_told_also_two_within_a_second(
+    world: World, one: OfferingServer
+) -> None:
+    world.serve(one, "docs")
+    world.grant("docs:use")
+    with listening(McpClient(world.running, HANDSHAKE[-1])) as notices:
+        for _ in range(2):
+            world.changed("team/docs", Kind.RESOURCES)
+            assert notices.next()["method"] == "notifications/resources/list_changed"
+        world.changed("team/docs", Kind.PROMPTS)
+        assert notices.next()["method"] == "notifications/prompts/list_changed"
+
+
+def test_numbers_beyond_64_bits_are_passed_on(world: World, one: OfferingServer) -> None:
+    one.meta = {"_meta": {"at": 10**30}}
+    world.serve(one, "docs")
+    world.grant("docs:use")
+    read = McpClient(world.running).result("resources/read", {"uri": "docs://readme"})
+    assert read["contents"][0]["_meta"] == {"at": 10**30}
+
+
+def test_servers_that_hang_are_named_and_hold_up_no_other_namespace(
+    world: World, one: OfferingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "LIST_SECONDS", 0.5)
+    with silent_ports(lists.AT_A_TIME * 2) as ports:
+        for port in ports:
+            world.serve(OfferingServer(port=port), f"hangs-{port}", "bad", defaults={"scopes": ["docs:use"]})
+        world.serve(one, "docs")
+        world.grant("docs:use", namespace=None)
+        found = McpClient(world.running).result("resources/list")
+    assert [each["uri"] for each in found["resources"]] == ["docs://readme"]
+    assert len(found["_meta"]["toolcrib.dev/servers-away"]) == len(ports)
+
+
+@contextlib.contextmanager
+def silent_ports(count: int) -> Iterator[list[int]]:
+    """Ports that take connections and say nothing."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        yield [each.getsockname()[1] for each in sockets]

@@ -1,10 +1,8 @@
 """What stands for a server's resources and prompts: published, in views, in the log and in what is decided from it again."""
 
-from typing import Any
-
 import pytest
 
-from published import binding, bot
+from published import binding, bot, server
 from toolcrib import publishing
 from toolcrib.audit import policy_records
 from toolcrib.audit.stated_policy import StatedPolicy
@@ -13,20 +11,10 @@ from toolcrib.resources.meta import API_VERSION
 from toolcrib.resources.servers import ToolServer
 from toolcrib.snapshot import Snapshot
 from toolcrib.view import view_of
-from toolcrib.wire.publish import Publish, PublishedServer, Removed, Revision
+from toolcrib.wire.publish import Publish, Removed, Revision
 
 pytestmark = pytest.mark.guarantee
 NOW = 1_000.0
-
-
-def server(name: str = "docs", namespace: str = "team", **spec: Any) -> PublishedServer:
-    whole = {"mcp": {"url": "https://x.test/mcp"}, "defaults": {"scopes": ["docs:use"]}, **spec}
-    metadata = {"name": name, "namespace": namespace, "uid": f"uid-{name}", "generation": 1}
-    found = parse({"apiVersion": API_VERSION, "kind": "ToolServer", "metadata": metadata, "spec": whole})
-    assert isinstance(found, ToolServer)
-    made = publishing.server(found, None)
-    assert made is not None
-    return made
 
 
 def at(seq: int) -> Revision:
@@ -52,23 +40,18 @@ def replayed(*steps: Publish) -> tuple[Snapshot, Snapshot]:
 
 
 def test_a_log_states_them_and_a_view_made_of_it_is_the_same() -> None:
-    grants = (
-        binding(
-            "reader", scopes=("docs:use",), namespaces=None, namespace=None, kind="ClusterAgentScopeBinding"
-        ),
-    )
-    first = Publish(to=at(1), servers=(server(), server("other")), bindings=grants)
+    first = Publish(to=at(1), servers=(server(), server("other")), bindings=(binding(),))
     second = Publish(
         base=at(1),
         to=at(2),
         servers=(server("docs", prompts=False),),
-        removed=Removed(servers=("team/other",)),
+        removed=Removed(servers=("team-a/other",)),
     )
     snapshot, stated = replayed(first, second)
 
-    assert set(snapshot.parts) == {"team/docs:@resources"} == set(stated.parts)
+    assert set(snapshot.parts) == {"team-a/docs:@resources"} == set(stated.parts)
     whole, again = view_of(bot(), snapshot, NOW), view_of(bot(), stated, NOW)
-    assert set(whole.parts) == {"team/docs:@resources"}
+    assert set(whole.parts) == {"team-a/docs:@resources"}
     assert whole.digest == again.digest
     assert whole.tools == {}
 
@@ -76,7 +59,7 @@ def test_a_log_states_them_and_a_view_made_of_it_is_the_same() -> None:
 def test_a_snapshot_is_another_one_with_a_server_and_the_same_once_it_is_gone() -> None:
     empty = Snapshot().apply(Publish(to=at(1)))
     served = empty.apply(Publish(base=at(1), to=at(2), servers=(server(),)))
-    gone = served.apply(Publish(base=at(2), to=at(3), removed=Removed(servers=("team/docs",))))
+    gone = served.apply(Publish(base=at(2), to=at(3), removed=Removed(servers=("team-a/docs",))))
     assert served.hash != empty.hash == gone.hash
     assert gone.parts == {}
 

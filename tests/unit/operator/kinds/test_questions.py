@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from manifests import binding, cluster_binding, tool
+from manifests import binding, cluster_binding, manifest, tool
 from operator_stage import ACCOUNT, SETTINGS, staged
 from published import tool as published_tool
 from toolcrib import publishing
@@ -108,6 +108,18 @@ async def test_an_oddity_leaves_the_binding_ready_and_is_told_by_one_event() -> 
         assert sorted(stage.told()) == [
             ("Normal", "NothingOdd"), ("Normal", "Ready"), ("Warning", "DenyNeverFires"),
         ]  # fmt: skip
+
+
+async def test_patterns_may_mean_resources_and_prompts_of_servers_alone() -> None:
+    both = binding("planner", ["docs:use"], tools={"allow": ["docs:@resources"], "deny": ["docs:@prompts"]})
+    place = {"url": "https://docs.example.com/mcp"}
+    docs = manifest("ToolServer", "docs", "heist", mcp=place, defaults={"scopes": ["docs:use"]})
+    async with staged(tool("calculator"), both, ACCOUNT) as stage:
+        await until(lambda: stage.said().get("Questionable") == ("True", "DenyNeverFires"))
+        assert stage.said()["MatchesNothing"] == ("True", "MatchesNothing")
+        stage.world.upsert("ToolServer", docs)
+        await until(lambda: stage.said()["MatchesNothing"] == ("False", "Matches"))
+        await until(lambda: stage.said()["Questionable"] == ("False", "NothingOdd"))
 
 
 async def test_a_binding_of_powers_alone_reaches_no_tool_and_that_is_no_mistake() -> None:

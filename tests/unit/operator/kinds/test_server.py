@@ -10,7 +10,7 @@ from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.servers import ToolServer
 from toolcrib.resources.tools import Approval
 from toolcrib.wire.imports import ServerWanted
-from toolcrib.wire.publish import PublishedBackend, PublishedMcp
+from toolcrib.wire.publish import PublishedBackend, PublishedMcp, PublishedServer
 from toolcrib_operator.assessment import Assessor
 from toolcrib_operator.kinds.kind import Situation
 from toolcrib_operator.kinds.server import TOOL_SERVER
@@ -77,6 +77,12 @@ class Stage:
         found = self.assessor.verdicts[TOOL]
         assert isinstance(found, ToolVerdict)
         return found
+
+    @property
+    def parts(self) -> object:
+        found = self.assessor.verdicts[SERVER]
+        assert isinstance(found, ServerVerdict)
+        return found.published
 
     @property
     def backend(self) -> PublishedBackend | None:
@@ -273,3 +279,38 @@ def test_an_allowed_command_is_watched_and_waits_for_the_secrets_that_it_names(a
     assert wanted.backend.program is not None
     assert wanted.backend.program.values == {"A": "b"}
     assert "s3cret" not in wanted.model_dump_json()
+
+
+def parts(stage: Stage) -> set[str]:
+    published = stage.parts
+    assert published is None or isinstance(published, PublishedServer)
+    return set() if published is None else {part.tool_id for part in published.parts}
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({}, {"heist/files:@resources", "heist/files:@prompts"}),
+        ({"prompts": False}, {"heist/files:@resources"}),
+        ({"resources": False}, {"heist/files:@prompts"}),
+        ({"resources": False, "prompts": False}, set()),
+        ({"state": "Disabled"}, set()),
+        ({"mcp": {"command": ["server"]}}, set()),
+    ],
+)
+def test_its_resources_and_prompts_are_published_unless_they_are_switched_off_or_it_is(
+    spec: dict[str, Any], expected: set[str]
+) -> None:
+    assert parts(Stage(server(**spec), service())) == expected
+
+
+def test_what_stands_for_them_has_the_servers_way_and_scopes() -> None:
+    published = Stage(server(), service()).parts
+    assert isinstance(published, PublishedServer)
+    for part in published.parts:
+        assert part.backend is not None
+        assert (part.scopes, part.server, part.namespace) == (("files:use",), "files", "heist")
+        assert (part.backend.service, part.backend.mcp) == (
+            "heist/example-tools",
+            PublishedMcp(server="heist/files", tool=""),
+        )

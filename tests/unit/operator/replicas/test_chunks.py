@@ -10,6 +10,7 @@ from aiohttp import ClientSession
 
 from operator_harness import HttpReplica, MemoryReplica
 from published import binding as published
+from published import server
 from published import tool as published_tool
 from toolcrib.errors import RevisionMismatch
 from toolcrib.snapshot import Snapshot
@@ -179,6 +180,19 @@ async def test_what_is_published_while_chunks_are_on_their_way_follows_as_steps(
         assert replica.snapshot.hash == publisher.hash
     assert len(replica.commits) == 1
     assert replica.commits[0].age > 0  # a revocation might have been among what was still to come
+
+
+@pytest.mark.parametrize("features", [FEATURES, (DENY_SCOPES,)], ids=["chunks", "one body"])
+async def test_resources_and_prompts_of_servers_come_with_a_full_snapshot_and_go_with_a_step(
+    features: tuple[str, ...],
+) -> None:
+    replica = Recorded(features=features)
+    async with publishing(replica) as publisher:
+        await publisher.wait_confirmed(publisher.publish(tools=MANY[:1], servers=[server(), server("gone")]))
+        assert set(replica.snapshot.servers) == {"team-a/docs", "team-a/gone"}
+        await publisher.wait_confirmed(publisher.publish(removed=Removed(servers=("team-a/gone",))))
+        assert replica.snapshot.hash == publisher.hash
+    assert set(replica.snapshot.parts) == {"team-a/docs:@resources", "team-a/docs:@prompts"}
 
 
 async def test_tools_are_taken_from_their_source_chunk_by_chunk() -> None:
