@@ -169,7 +169,10 @@ def what_can(
         bool, typer.Option("--hidden", help="Also list hidden tools, with the reason.")
     ] = False,
 ) -> None:
-    """List the tools that a subject may call, and the binding that grants each."""
+    """List the tools that a subject may call, and the binding that grants each.
+
+    A server's resources are one row, SERVER:@resources, and so are its prompts.
+    """
     answer = source.what_can(subject, hidden=hidden)
     if _printed(answer, source, out):
         return

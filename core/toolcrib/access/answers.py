@@ -162,7 +162,9 @@ class WhatCan(Review):
     question: Literal["what_can"] = "what_can"
     who: ReviewedSubject
     action: Action
-    visible: int = Field(description="How many tools it sees.")
+    visible: int = Field(
+        description="How many tools it sees; the resources of a server count as one, and so do its prompts."
+    )
     tools: tuple[ReviewedTool, ...]
     ambiguous: tuple[str, ...] = Field(
         default=(),

@@ -97,26 +97,27 @@ class AccessReview:
         after: str = "",
         limit: int | None = None,
     ) -> WhatCan:
-        """The tools that `who` sees, each with the rule that lets it.
+        """The tools that `who` sees, and servers' resources and prompts, each with the rule that lets it.
 
         Args:
             who: a subject, its issuer settled.
             hidden: the other tools too, each with the rule that hides it.
-            namespace: only tools of this one.
+            namespace: only tools of this one, and resources and prompts of its servers.
             after: only tools whose id comes later.
             limit: at most so many; `next_cursor` is then the last id, if there are more.
         """
         identity = self.identity(who)
         view = self.view(identity)
-        seen = (i for i in (self.snapshot.tools if hidden else view.tools) if i > after)
-        ids = sorted(i for i in seen if namespace is None or self.snapshot.tools[i].namespace == namespace)
+        there = self.snapshot if hidden else view
+        known = {**there.tools, **there.parts}
+        ids = sorted(i for i in known if i > after and namespace in (None, known[i].namespace))
         chosen = ids if limit is None else ids[:limit]
         names = {tool_id: name for name, tool_id in view.names.items()}
         return WhatCan(
             **self.head(who, identity, namespace),
             who=shown(who),
             action=self.action,
-            visible=len(view.tools),
+            visible=len(view.tools) + len(view.parts),
             tools=tuple(self.tool(identity, i, names.get(i), who) for i in chosen),
             ambiguous=tuple(sorted(view.ambiguous)),
             next_cursor=chosen[-1] if len(chosen) < len(ids) else None,

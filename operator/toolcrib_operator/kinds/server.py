@@ -141,7 +141,7 @@ class ServerKind(Governed):
         self, ref: Ref, old: Published | None, new: Published | None, facts: Facts, batch: Batch
     ) -> None:
         """Bindings that reach its namespace are looked at again: they may name its resources and prompts."""
-        batch.namespaces.add(ref.namespace)
+        batch.namespaces.add(ref.key.partition("/")[0])
 
     def status(self, entry: Entry, record: Record, situation: Situation, now: float) -> Desired:
         """Ready, Accepted, Verified, Imported, Drifted.

@@ -48,7 +48,7 @@ class NotOffered(LookupError):
 Exchanging = Callable[[PublishedTool], Exchange]
 """What of the caller's client goes on, once it is decided whom it goes to."""
 Read = Callable[[Mapping[str, Any]], dict[str, Any]]
-"""The members of a result that are passed on; raises UpstreamProtocol where it is none of its kind."""
+"""The members of a result that are passed on; raises UpstreamProtocol for any other."""
 
 
 @dataclass(frozen=True, slots=True)

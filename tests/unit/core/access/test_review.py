@@ -6,7 +6,7 @@ import pytest
 
 from access_api import ISSUERS, ApiObjects
 from access_worlds import CLUSTER_ISSUER, OAUTH, random_world
-from published import FAR, account, binding, tool
+from published import FAR, account, binding, server, tool
 from toolcrib.access import changes as access_changes
 from toolcrib.access import subjects
 from toolcrib.access.answers import Explanation
@@ -465,3 +465,17 @@ def test_what_each_binding_is_said_to_do_adds_up_to_the_decision() -> None:
             wanted = enough and not any(p.denies for p in parts)
 
             assert asked.decide(identity, one).allowed is wanted
+
+
+def test_resources_and_prompts_of_servers_are_reviewed_as_tools_are() -> None:
+    grants = binding(allow=("docs:@resources",))
+    snapshot = Snapshot().apply(Publish(to=Revision(epoch=1, seq=1), servers=(server(),), bindings=(grants,)))
+    asked = AccessReview(snapshot, NOW, TOKENS)
+    (who,) = asked.subjects()
+    assert [(row.tool_id, row.allowed) for row in asked.what_can(who, hidden=True).tools] == [
+        ("team-a/docs:@prompts", False),
+        ("team-a/docs:@resources", True),
+    ]
+    assert asked.what_can(who).visible == 1
+    resources = asked.find("team-a/docs:@resources")
+    assert [row.allowed for row in asked.who_can(resources).subjects] == [True]
