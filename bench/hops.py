@@ -27,7 +27,8 @@ from realparts import processes
 from registry_harness import ISSUER, binding, mint, tool
 from registry_process import RegistryProcess, configuration, process
 from toolcrib.resources.bindings import SubjectKind
-from toolcrib.wire.publish import PublishedBackend, PublishedMcp, PublishedSubject
+from toolcrib.wire.backends import PublishedBackend, PublishedMcp
+from toolcrib.wire.publish import PublishedSubject
 
 CPU_MS, ADDED_MS = 0.8, 0.7
 SLOWER = {"2025-11-25": 1.9, "2026-07-28": 3.2}

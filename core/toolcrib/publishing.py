@@ -15,19 +15,21 @@ from toolcrib.resources.bindings import AgentScopeBinding, ClusterAgentScopeBind
 from toolcrib.resources.meta import API_VERSION
 from toolcrib.resources.servers import DEFAULT_PATH, ToolServer
 from toolcrib.resources.tools import Approval, Tool, ToolState
-from toolcrib.wire.publish import (
+from toolcrib.wire.backends import (
     PublishedAuth,
     PublishedBackend,
-    PublishedBinding,
-    PublishedLimits,
     PublishedMcp,
     PublishedOAuth,
     PublishedParameter,
     PublishedProgram,
+    SecretReference,
+)
+from toolcrib.wire.publish import (
+    PublishedBinding,
+    PublishedLimits,
     PublishedServer,
     PublishedSubject,
     PublishedTool,
-    SecretReference,
 )
 
 

@@ -13,15 +13,8 @@ from evil_upstream import Upstream, response, upstream
 from mcp_upstream import Behave, McpUpstream, Wire, handshake, serving, stateless
 from published import bot, tool
 from toolcrib.resources.backends import AuthType
-from toolcrib.wire.publish import (
-    Credential,
-    Credentials,
-    PublishedAuth,
-    PublishedBackend,
-    PublishedMcp,
-    PublishedTool,
-    SecretReference,
-)
+from toolcrib.wire.backends import PublishedAuth, PublishedBackend, PublishedMcp, SecretReference
+from toolcrib.wire.publish import Credential, Credentials, PublishedTool
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.calls.arguments import CheckedArguments, serialised
 from toolcrib_registry.calls.backends.http.backend import HttpBackend

@@ -11,8 +11,8 @@ from mcp_peers import environments, python_server
 from published import bot, tool
 from realparts.required import absent, require_real
 from token_endpoint import auth, credentials
+from toolcrib.wire.backends import PublishedBackend, PublishedMcp
 from toolcrib.wire.imports import ServerOutcome, ServerWanted
-from toolcrib.wire.publish import PublishedBackend, PublishedMcp
 from toolcrib_registry.calls.arguments import CheckedArguments
 from toolcrib_registry.calls.backends.mcp.backend import McpBackend
 

@@ -9,7 +9,7 @@ from mcp_peers import environments, python_server
 from mcp_requests import call
 from realparts.required import absent
 from registry_harness import RunningRegistry, binding, running_registry, tool
-from toolcrib.wire.publish import PublishedBackend, PublishedMcp
+from toolcrib.wire.backends import PublishedBackend, PublishedMcp
 from toolcrib_registry.upstream.protocol import HANDSHAKE, STATELESS
 from toolcrib_registry.upstream.servers import Asking, Server
 

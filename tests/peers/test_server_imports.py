@@ -8,8 +8,8 @@ import pytest
 from imports_harness import Imports, importing
 from mcp_peers import environments, python_server
 from realparts.required import absent
+from toolcrib.wire.backends import PublishedBackend
 from toolcrib.wire.imports import ServerOutcome, ServerWanted
-from toolcrib.wire.publish import PublishedBackend
 from toolcrib_registry.outbound.guard import check_url
 from toolcrib_registry.upstream.protocol import HANDSHAKE, STATELESS
 from toolcrib_registry.upstream.servers import Asking, Question, Server

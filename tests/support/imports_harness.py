@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mcp_upstream import POLICY, McpUpstream
+from toolcrib.wire.backends import PublishedAuth, PublishedBackend
 from toolcrib.wire.imports import (
     ServerList,
     ServerOutcome,
@@ -19,7 +20,6 @@ from toolcrib.wire.imports import (
     ServersRequest,
     ServerWanted,
 )
-from toolcrib.wire.publish import PublishedAuth, PublishedBackend
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.calls.assertions.signing import Assertions
 from toolcrib_registry.calls.credentials import CredentialStore

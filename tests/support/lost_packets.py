@@ -16,7 +16,7 @@ from typing import Any
 
 from evil_upstream import response, upstream
 from name_server import ADDRESS, NameServer, Question, loopback_up, name_server
-from toolcrib.wire.publish import PublishedBackend
+from toolcrib.wire.backends import PublishedBackend
 from toolcrib_registry.adapters.outbound.cares import CaresResolver
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.outbound.errors import OutboundError

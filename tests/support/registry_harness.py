@@ -26,11 +26,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 import published
 from toolcrib.identity import Issuer, KeySet, ScopesPolicy
+from toolcrib.wire.backends import PublishedBackend
 from toolcrib.wire.publish import (
     Heartbeat,
     Publish,
     PublishedAccount,
-    PublishedBackend,
     PublishedBinding,
     PublishedServer,
     PublishedTool,

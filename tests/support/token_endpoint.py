@@ -12,7 +12,8 @@ from urllib.parse import parse_qsl, unquote_plus
 
 from evil_upstream import Request, Upstream, response, upstream
 from toolcrib.resources.backends import AuthType
-from toolcrib.wire.publish import Credential, Credentials, PublishedAuth, PublishedOAuth, SecretReference
+from toolcrib.wire.backends import PublishedAuth, PublishedOAuth, SecretReference
+from toolcrib.wire.publish import Credential, Credentials
 from toolcrib_registry.calls.credentials import CredentialStore
 
 CLIENT, SECRET = "the client", "s3cret: of/client"

@@ -25,7 +25,8 @@ from toolcrib.errors import SettingsInvalid
 from toolcrib.identity import Identity, KeySet
 from toolcrib.resources.quantities import Quota
 from toolcrib.resources.servers import ToolServer
-from toolcrib.wire.publish import Revision, SecretReference
+from toolcrib.wire.backends import SecretReference
+from toolcrib.wire.publish import Revision
 from toolcrib_cli import example_tools
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.local import demo

@@ -6,7 +6,8 @@ from collections.abc import Collection
 from typing import Any
 
 from toolcrib.resources.tools import ToolState
-from toolcrib.wire.publish import Publish, PublishedBackend, PublishedBinding, PublishedTool
+from toolcrib.wire.backends import PublishedBackend
+from toolcrib.wire.publish import Publish, PublishedBinding, PublishedTool
 
 DENY_SCOPES = "deny_scopes"
 SNAPSHOT_CHUNKS = "snapshot_chunks"

@@ -11,7 +11,8 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from toolcrib.wire.publish import PublishedBackend, Wire
+from toolcrib.wire.backends import PublishedBackend
+from toolcrib.wire.model import Wire
 
 MOST_SERVERS = 1_000
 """Servers of one request."""

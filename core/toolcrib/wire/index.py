@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from toolcrib.wire.publish import Wire
+from toolcrib.wire.model import Wire
 
 
 class IndexRequest(Wire):

@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from toolcrib.wire.publish import PublishedTool, Wire
+from toolcrib.wire.model import Wire
+from toolcrib.wire.publish import PublishedTool
 
 
 class OutboxEntry(Wire):

@@ -10,7 +10,8 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from toolcrib.wire.publish import PublishedBackend, Wire
+from toolcrib.wire.backends import PublishedBackend
+from toolcrib.wire.model import Wire
 
 MOST_BACKENDS = 2_000
 """Backends of one report."""

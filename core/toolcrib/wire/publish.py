@@ -9,23 +9,17 @@ from __future__ import annotations
 import hashlib
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from toolcrib.digest import approval_digest
-from toolcrib.resources.backends import AuthType, ClientAuthentication, McpTransport, Method
 from toolcrib.resources.bindings import SubjectKind
-from toolcrib.resources.placing import BodyKind, ParameterPlace
 from toolcrib.resources.tools import ScopeMatch, ToolState
+from toolcrib.wire.backends import PublishedBackend
 from toolcrib.wire.condensed import expanded
+from toolcrib.wire.model import Wire
 
 _DISABLED = ToolState.DISABLED  # looked up once: each decision asks for it
-
-
-class Wire(BaseModel):
-    """Base of wire models: immutable, unknown fields ignored (a newer leader may know more)."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Revision(Wire):
@@ -39,107 +33,6 @@ class Revision(Wire):
 
     def __lt__(self, other: Revision) -> bool:
         return (self.epoch, self.seq) < (other.epoch, other.seq)
-
-
-class SecretReference(Wire):
-    """Which key of which Secret authenticates to a backend; never the value."""
-
-    namespace: str
-    name: str
-    key: str
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}/{self.key}"
-
-
-class PublishedOAuth(Wire):
-    """Where and how access tokens of a backend are obtained; `PublishedAuth.secret` is the client's secret.
-
-    `token_url` None: the MCP server's metadata names it.
-    """
-
-    client_id: SecretReference
-    token_url: str | None = None
-    client_authentication: ClientAuthentication = ClientAuthentication.BASIC
-    scope: str | None = None
-    resource: str | None = None
-    audience: str | None = None
-
-
-class PublishedAuth(Wire):
-    """How to authenticate to a backend. `oauth` is there for types ClientCredentials and TokenExchange alone."""
-
-    type: AuthType
-    header: str | None = None
-    secret: SecretReference
-    oauth: PublishedOAuth | None = None
-
-
-class PublishedMcp(Wire):
-    """Which tool of which MCP server a call is for; the address stands beside it."""
-
-    server: str = Field(description="namespace/name of the ToolServer")
-    tool: str = Field(description="the tool's name at the server")
-    transport: McpTransport = McpTransport.STREAMABLE_HTTP
-
-
-class PublishedParameter(Wire):
-    """An argument and the part of the request that it fills."""
-
-    argument: str
-    place: ParameterPlace
-    name: str = Field(description="of the placeholder, query parameter or header")
-
-
-class PublishedProgram(Wire):
-    """An MCP server that the local mode starts."""
-
-    server: str = Field(description="namespace/name of the ToolServer")
-    command: tuple[str, ...] = Field(min_length=1)
-    values: dict[str, str] = Field(default_factory=dict, description="variables of its environment")
-    secrets: dict[str, SecretReference] = Field(default_factory=dict, description="further ones, by Secret")
-
-
-class PublishedBackend(Wire):
-    """Where a call goes: a Service `namespace/name:port` with a path, a full URL, or a program of the local mode.
-
-    `cluster_ip` is the Service's address as the operator read it; None: it has not read one. `mcp` None: plain HTTP.
-    """
-
-    service_namespace: str | None = None
-    service_name: str | None = None
-    service_port: int | None = None
-    cluster_ip: str | None = None
-    url: str | None = None
-    path: str = "/"
-    method: Method = Method.POST
-    timeout: float = Field(default=10.0, gt=0, description="seconds")
-    auth: PublishedAuth | None = None
-    assertion: bool | None = None
-    mcp: PublishedMcp | None = None
-    parameters: tuple[PublishedParameter, ...] | None = None
-    body: BodyKind | None = None
-    program: PublishedProgram | None = None
-
-    @property
-    def has_place(self) -> bool:
-        """Whether it says where calls go."""
-        return any(x is not None for x in (self.url, self.service_name, self.program))
-
-    @property
-    def asserted(self) -> bool:
-        """Whether its calls carry an assertion: those of a Service do, unless the tool says otherwise."""
-        return self.service_name is not None if self.assertion is None else self.assertion
-
-    @property
-    def exchanges(self) -> bool:
-        """Whether it takes tokens of its callers, exchanged at their issuer."""
-        return self.auth is not None and self.auth.type is AuthType.TOKEN_EXCHANGE
-
-    @property
-    def service(self) -> str | None:
-        """`namespace/name`, the key of `--backend`."""
-        return f"{self.service_namespace}/{self.service_name}" if self.service_name else None
 
 
 def packed(schema: Any) -> Any:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from toolcrib.errors import EpochFenced
-from toolcrib.wire.publish import Credential, Credentials, SecretReference
+from toolcrib.wire.backends import SecretReference
+from toolcrib.wire.publish import Credential, Credentials
 
 
 class CredentialSink(Protocol):

@@ -15,7 +15,7 @@ from ipaddress import ip_address, ip_network
 from typing import Protocol
 
 from toolcrib.resources import credential_hosts
-from toolcrib.wire.publish import PublishedBackend, PublishedProgram
+from toolcrib.wire.backends import PublishedBackend, PublishedProgram
 from toolcrib_registry.outbound import addresses, hosts
 from toolcrib_registry.outbound.errors import EgressRefused, HostNotAllowed, NoAddress
 

@@ -17,7 +17,8 @@ from toolcrib.errors import InvalidManifest, SchemaUnsafe
 from toolcrib.lint import hidden_text
 from toolcrib.resources import parse
 from toolcrib.schemas import safety as schema_safety
-from toolcrib.wire.publish import PublishedBackend, PublishedTool
+from toolcrib.wire.backends import PublishedBackend
+from toolcrib.wire.publish import PublishedTool
 from toolcrib.wire.simple import Registration
 from toolcrib_registry.failures import Failure
 from toolcrib_registry.outbound.errors import EgressRefused

@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from toolcrib.wire.backends import PublishedBackend
 from toolcrib.wire.probes import MOST_BACKENDS, ProbeOutcome, backend_key
-from toolcrib.wire.publish import PublishedBackend, PublishedTool
+from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.outbound.errors import EgressRefused, NoAddress
 from toolcrib_registry.outbound.guard import EgressRule, Target
 

@@ -24,7 +24,8 @@ from token_endpoint import (
     token_endpoint,
 )
 from toolcrib.resources.backends import ClientAuthentication
-from toolcrib.wire.publish import Credentials, PublishedBackend, PublishedTool
+from toolcrib.wire.backends import PublishedBackend
+from toolcrib.wire.publish import Credentials, PublishedTool
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.calls.arguments import CheckedArguments
 from toolcrib_registry.calls.backends.http.backend import HttpBackend

@@ -19,14 +19,8 @@ from evil_upstream import Request, response, upstream
 from registry_harness import ISSUER, RunningRegistry, binding, running_registry, tool
 from toolcrib.resources.backends import AuthType, Method
 from toolcrib.resources.placing import ParameterPlace
-from toolcrib.wire.publish import (
-    Credential,
-    Credentials,
-    PublishedAuth,
-    PublishedBackend,
-    PublishedParameter,
-    SecretReference,
-)
+from toolcrib.wire.backends import PublishedAuth, PublishedBackend, PublishedParameter, SecretReference
+from toolcrib.wire.publish import Credential, Credentials
 from toolcrib_cli.example_tools import JWKS_PATH, Address, CallAssertions, keys_at, serving
 
 pytestmark = pytest.mark.anyio

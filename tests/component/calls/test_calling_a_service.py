@@ -9,7 +9,8 @@ import pytest
 from evil_upstream import Rebinding, response, upstream
 from published import bot, tool
 from realparts.pki import write_server_certificate
-from toolcrib.wire.publish import PublishedBackend, PublishedTool
+from toolcrib.wire.backends import PublishedBackend
+from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.adapters.outbound.forbidden_hosts import REFRESH_SECONDS, ForbiddenNames
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.calls.arguments import CheckedArguments

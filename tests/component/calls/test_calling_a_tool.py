@@ -14,14 +14,8 @@ from published import tool as published_tool
 from toolcrib.errors import EpochFenced
 from toolcrib.resources.backends import AuthType, Method
 from toolcrib.version import __version__
-from toolcrib.wire.publish import (
-    Credential,
-    Credentials,
-    PublishedAuth,
-    PublishedBackend,
-    PublishedTool,
-    SecretReference,
-)
+from toolcrib.wire.backends import PublishedAuth, PublishedBackend, SecretReference
+from toolcrib.wire.publish import Credential, Credentials, PublishedTool
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.calls.arguments import CheckedArguments, serialised
 from toolcrib_registry.calls.backends.http.backend import HttpBackend

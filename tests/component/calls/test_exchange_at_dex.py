@@ -16,7 +16,8 @@ from token_endpoint import auth, credentials
 from toolcrib.identity import Issuer, ScopesPolicy
 from toolcrib.resources.backends import AuthType
 from toolcrib.resources.bindings import SubjectKind
-from toolcrib.wire.publish import PublishedBackend, PublishedBinding, PublishedMcp, PublishedSubject
+from toolcrib.wire.backends import PublishedBackend, PublishedMcp
+from toolcrib.wire.publish import PublishedBinding, PublishedSubject
 
 CLIENT = "toolcrib"
 STABLE = base64.urlsafe_b64encode(b"\x0a\x0808a8684b\x12\x05local").rstrip(b"=").decode()

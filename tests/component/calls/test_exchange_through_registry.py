@@ -20,7 +20,7 @@ from stub_server import Answer, Asked, answering
 from token_endpoint import auth, credentials
 from toolcrib.identity import Issuer, ScopesPolicy
 from toolcrib.resources.backends import AuthType
-from toolcrib.wire.publish import PublishedBackend, PublishedMcp
+from toolcrib.wire.backends import PublishedBackend, PublishedMcp
 from toolcrib_registry.identity.key_store import KeyStore
 
 EXCHANGED = "exchanged-for-the-caller"

@@ -27,7 +27,8 @@ from evil_upstream import (
 from published import bot
 from published import tool as published_tool
 from toolcrib.resources.backends import Method
-from toolcrib.wire.publish import PublishedBackend, PublishedTool
+from toolcrib.wire.backends import PublishedBackend
+from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.calls.arguments import CheckedArguments
 from toolcrib_registry.calls.backends.http.backend import HttpBackend

@@ -13,7 +13,7 @@ from mcp_upstream import OWN, McpUpstream, Wire, handshake, running, stateless
 from realparts.processes import wait_until
 from registry_harness import RunningRegistry, binding, running_registry, tool
 from scripted_backend import called, events, result
-from toolcrib.wire.publish import PublishedBackend, PublishedMcp
+from toolcrib.wire.backends import PublishedBackend, PublishedMcp
 
 BLOCKS = [
     {"type": "text", "text": "größe", "annotations": {"audience": ["user"]}, "_meta": {"example.org/a": 1}},

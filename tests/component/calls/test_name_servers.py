@@ -11,7 +11,7 @@ import pytest
 
 from evil_upstream import response, upstream
 from name_server import AAAA, NameServer, Question, Record, name_server
-from toolcrib.wire.publish import PublishedBackend
+from toolcrib.wire.backends import PublishedBackend
 from toolcrib_registry.adapters.outbound import cares
 from toolcrib_registry.adapters.outbound.cares import MOST_ADDRESSES, CaresResolver
 from toolcrib_registry.adapters.outbound.dns_cache import REFUSED_SECONDS, Absent, Names, NotFound

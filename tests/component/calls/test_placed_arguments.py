@@ -11,15 +11,8 @@ from published import bot
 from published import tool as published_tool
 from toolcrib.resources.backends import AuthType, Method
 from toolcrib.resources.placing import BodyKind, ParameterPlace
-from toolcrib.wire.publish import (
-    Credential,
-    Credentials,
-    PublishedAuth,
-    PublishedBackend,
-    PublishedParameter,
-    PublishedTool,
-    SecretReference,
-)
+from toolcrib.wire.backends import PublishedAuth, PublishedBackend, PublishedParameter, SecretReference
+from toolcrib.wire.publish import Credential, Credentials, PublishedTool
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.calls.arguments import CheckedArguments, serialised
 from toolcrib_registry.calls.backends.http import request

@@ -13,7 +13,7 @@ from evil_upstream import Request, Upstream, response, upstream
 from mcp_upstream import Behave, McpUpstream, Wire, handshake, serving, stateless
 from published import bot, tool
 from token_endpoint import SECRET, auth, basic, credentials, form
-from toolcrib.wire.publish import PublishedBackend, PublishedMcp
+from toolcrib.wire.backends import PublishedBackend, PublishedMcp
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.calls.arguments import CheckedArguments
 from toolcrib_registry.calls.backends.mcp.backend import McpBackend

@@ -25,7 +25,8 @@ from token_endpoint import (
 )
 from toolcrib.identity import Issuer
 from toolcrib.resources.backends import AuthType
-from toolcrib.wire.publish import Credentials, PublishedBackend, PublishedMcp, PublishedTool
+from toolcrib.wire.backends import PublishedBackend, PublishedMcp
+from toolcrib.wire.publish import Credentials, PublishedTool
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.calls.arguments import CheckedArguments
 from toolcrib_registry.calls.backends.http.backend import HttpBackend

@@ -12,7 +12,8 @@ import pytest
 from mcp_upstream import running, stateless
 from registry_harness import RunningRegistry, binding, running_registry, tool
 from token_endpoint import auth, credentials
-from toolcrib.wire.publish import Credentials, Publish, PublishedBackend, PublishedMcp, Revision
+from toolcrib.wire.backends import PublishedBackend, PublishedMcp
+from toolcrib.wire.publish import Credentials, Publish, Revision
 from toolcrib_registry.identity.issuer import ClientTokens, LocalIssuer
 
 CLIENT = "team/bot"

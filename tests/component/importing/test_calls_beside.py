@@ -7,8 +7,8 @@ import pytest
 
 from mcp_bad_servers import others
 from registry_harness import RunningRegistry, binding, running_registry, tool
+from toolcrib.wire.backends import PublishedBackend, PublishedMcp
 from toolcrib.wire.imports import ServersReport, ServersRequest, ServerWanted
-from toolcrib.wire.publish import PublishedBackend, PublishedMcp
 
 CALLS, ROUNDS = 300, 3
 FLOOR = 0.02

@@ -9,8 +9,9 @@ from imports_harness import Imports, importing, wanted
 from mcp_lists import Listing, modern
 from mcp_upstream import Wire, serving
 from toolcrib.resources.backends import AuthType
+from toolcrib.wire.backends import PublishedAuth, PublishedBackend, SecretReference
 from toolcrib.wire.imports import ServerOutcome, ServerWanted
-from toolcrib.wire.publish import Credential, Credentials, PublishedAuth, PublishedBackend, SecretReference
+from toolcrib.wire.publish import Credential, Credentials
 from toolcrib_registry.calls.assertions.keys import AssertionKeys
 from toolcrib_registry.calls.assertions.signing import Assertions
 from toolcrib_registry.calls.credentials import CredentialStore

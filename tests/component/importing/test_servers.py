@@ -10,8 +10,8 @@ import pytest
 from imports_harness import Imports, wanted
 from mcp_lists import CHANGED, Listing, ListingSessions, definition, earlier, modern
 from mcp_upstream import HANDSHAKE, STATELESS, McpUpstream, Wire, serving
+from toolcrib.wire.backends import PublishedBackend, PublishedProgram
 from toolcrib.wire.imports import ServerOutcome, ServerSeen, ServerWanted
-from toolcrib.wire.publish import PublishedBackend, PublishedProgram
 from toolcrib_registry.upstream.servers import Asking, Question
 from waiting import until
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from realparts.processes import wait_until
-from toolcrib.wire.publish import PublishedBackend, PublishedProgram, SecretReference
+from toolcrib.wire.backends import PublishedBackend, PublishedProgram, SecretReference
 from toolcrib_cli.local.programs.outbound import LocalPrograms
 from toolcrib_registry.outbound.errors import (
     EgressRefused,

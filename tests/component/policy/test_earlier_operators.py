@@ -5,15 +5,8 @@ import hashlib
 import httpx
 
 from registry_harness import ManualClock, RunningRegistry, binding, running_registry, tool
-from toolcrib.wire.publish import (
-    Heartbeat,
-    Publish,
-    PublishedBackend,
-    PublishedTool,
-    Revision,
-    SnapshotChunk,
-    SnapshotCommit,
-)
+from toolcrib.wire.backends import PublishedBackend
+from toolcrib.wire.publish import Heartbeat, Publish, PublishedTool, Revision, SnapshotChunk, SnapshotCommit
 from toolcrib_registry.policy.leader import PATIENCE, RECHECK
 
 SERVICE = PublishedBackend(service_namespace="team", service_name="tools", service_port=80)

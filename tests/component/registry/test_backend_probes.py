@@ -17,8 +17,8 @@ from cryptography.x509.oid import NameOID
 
 from realparts.processes import free_port, wait_until
 from registry_harness import RunningRegistry, backend, binding, running_registry, tool
+from toolcrib.wire.backends import PublishedBackend
 from toolcrib.wire.probes import BackendReport, ProbeOutcome, ProbeRequest
-from toolcrib.wire.publish import PublishedBackend
 from toolcrib_registry.adapters.outbound import touch
 
 ROUTE = "/v1/admin/backends"

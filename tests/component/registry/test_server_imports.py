@@ -9,6 +9,7 @@ import pytest
 from mcp_lists import Listing, definition, modern
 from mcp_upstream import running
 from registry_harness import RunningRegistry, running_registry
+from toolcrib.wire.backends import PublishedBackend
 from toolcrib.wire.features import SERVER_IMPORTS
 from toolcrib.wire.imports import (
     ListRequest,
@@ -18,7 +19,7 @@ from toolcrib.wire.imports import (
     ServersRequest,
     ServerWanted,
 )
-from toolcrib.wire.publish import PublishedBackend, ReplicaState
+from toolcrib.wire.publish import ReplicaState
 
 ROUTE = "/v1/admin/servers"
 

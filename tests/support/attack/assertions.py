@@ -15,7 +15,8 @@ from attack.stage import Backend, Stage, Target, hold, remembering, service, tex
 from registry_harness import binding, tool
 from stub_server import Asked
 from toolcrib.resources.backends import Method
-from toolcrib.wire.publish import PublishedBackend, PublishedTool
+from toolcrib.wire.backends import PublishedBackend
+from toolcrib.wire.publish import PublishedTool
 from toolcrib_cli.example_tools.assertion import CallAssertions
 
 ISSUER = "https://registry.test"

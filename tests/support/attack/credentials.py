@@ -12,7 +12,8 @@ from attack.stage import OK, Stage, code_of, hold, service, text
 from registry_harness import binding, tool
 from stub_server import Answer
 from toolcrib.resources.backends import AuthType, Method
-from toolcrib.wire.publish import Credential, PublishedAuth, SecretReference
+from toolcrib.wire.backends import PublishedAuth, SecretReference
+from toolcrib.wire.publish import Credential
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 SECRET = SecretReference(namespace="team", name="key", key="token")

@@ -14,7 +14,7 @@ from attack.stage import OK, Backend, Stage, Target, code_of, hold, remembering,
 from registry_harness import binding, tool
 from stub_server import Answer
 from toolcrib.resources.backends import Method
-from toolcrib.wire.publish import PublishedBackend
+from toolcrib.wire.backends import PublishedBackend
 
 NAMES = (sys.executable, str(Path(__file__).with_name("hostile_names.py")))
 FORGOTTEN = 30.0

@@ -20,11 +20,11 @@ from realparts import lookup
 from registry_harness import OPERATOR, mint
 from registry_process import RegistryProcess, configuration, process
 from stub_server import Answer, Asked, answering
+from toolcrib.wire.backends import PublishedBackend
 from toolcrib.wire.publish import (
     Credential,
     Credentials,
     Publish,
-    PublishedBackend,
     PublishedBinding,
     PublishedTool,
     Removed,

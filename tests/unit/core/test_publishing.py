@@ -15,7 +15,8 @@ from toolcrib.resources import (
     Tool,
     parse,
 )
-from toolcrib.wire.publish import PublishedBackend, PublishedBinding, PublishedTool
+from toolcrib.wire.backends import PublishedBackend
+from toolcrib.wire.publish import PublishedBinding, PublishedTool
 
 HTTP = {"service": {"name": "tools", "port": 8080}, "path": "/read", "timeout": "1500ms"}
 

@@ -12,15 +12,8 @@ from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.resources.tools import ToolState
 from toolcrib.snapshot import Snapshot
 from toolcrib.view import view_of
-from toolcrib.wire.publish import (
-    Publish,
-    PublishedBackend,
-    PublishedBinding,
-    PublishedTool,
-    Removed,
-    Revision,
-    fingerprint,
-)
+from toolcrib.wire.backends import PublishedBackend
+from toolcrib.wire.publish import Publish, PublishedBinding, PublishedTool, Removed, Revision, fingerprint
 
 
 def at(epoch: int, seq: int) -> Revision:

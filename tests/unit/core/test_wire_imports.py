@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from toolcrib import publishing
 from toolcrib.resources.servers import ToolServer
+from toolcrib.wire.backends import PublishedBackend, SecretReference
 from toolcrib.wire.imports import (
     MOST_SERVERS,
     ListedTool,
@@ -17,7 +18,6 @@ from toolcrib.wire.imports import (
     ServersRequest,
     ServerWanted,
 )
-from toolcrib.wire.publish import PublishedBackend, SecretReference
 
 WANTED = ServerWanted(server="team-a/files", backend=PublishedBackend(url="https://files.example/mcp"))
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolcrib.wire.publish import PublishedBackend
+from toolcrib.wire.backends import PublishedBackend
 from toolcrib_registry import factories
 from toolcrib_registry.adapters.weaviate.connection import WeaviateSettings
 from toolcrib_registry.adapters.weaviate.store import WeaviateStore

@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from toolcrib.wire.publish import PublishedProgram, SecretReference
+from toolcrib.wire.backends import PublishedProgram, SecretReference
 from toolcrib_cli.local.programs.exchanges import Exchange
 from toolcrib_cli.local.programs.running import Running, Spec
 from toolcrib_registry.outbound.errors import EgressRefused, TimedOut, TooLarge, Unreachable

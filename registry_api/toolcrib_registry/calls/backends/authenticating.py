@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from toolcrib.identity import Identity, Issuer
 from toolcrib.resources import credential_hosts
 from toolcrib.resources.backends import AuthType
-from toolcrib.wire.publish import PublishedAuth, PublishedOAuth
+from toolcrib.wire.backends import PublishedAuth, PublishedOAuth
 from toolcrib_registry.calls.backends.remedies import CLUSTER, Remedies
 from toolcrib_registry.calls.backends.routes import (
     Authentication,

@@ -17,7 +17,8 @@ import orjson
 from toolcrib.identity import Identity
 from toolcrib.resources import credential_hosts
 from toolcrib.resources.backends import ASSERTION_HEADER, AuthType
-from toolcrib.wire.publish import Credential, PublishedAuth, PublishedBackend, PublishedTool
+from toolcrib.wire.backends import PublishedAuth, PublishedBackend
+from toolcrib.wire.publish import Credential, PublishedTool
 from toolcrib_registry.calls.backends.remedies import Remedies
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.errors import (

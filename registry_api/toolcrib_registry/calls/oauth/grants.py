@@ -14,7 +14,7 @@ import orjson
 from toolcrib.identity import Issuer
 from toolcrib.resources.backends import ClientAuthentication
 from toolcrib.version import __version__
-from toolcrib.wire.publish import SecretReference
+from toolcrib.wire.backends import SecretReference
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.outbound.guard import Target
 

@@ -7,8 +7,9 @@ import pytest
 
 from published import tool as published_tool
 from toolcrib.resources.conditions import MEANINGS, ConditionReason
+from toolcrib.wire.backends import PublishedBackend
 from toolcrib.wire.probes import BackendProbe, ProbeOutcome, backend_key
-from toolcrib.wire.publish import PublishedBackend, PublishedTool
+from toolcrib.wire.publish import PublishedTool
 from toolcrib_operator.kinds.reachability import BACKEND_REACHABLE, DISABLED, OFF, observed, probed, told
 from toolcrib_operator.kinds.records import Record
 from toolcrib_operator.kinds.verdicts import Cause, Reached

@@ -9,8 +9,9 @@ from toolcrib.resources import kinds
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.servers import ToolServer
 from toolcrib.resources.tools import Approval
+from toolcrib.wire.backends import PublishedBackend, PublishedMcp
 from toolcrib.wire.imports import ServerWanted
-from toolcrib.wire.publish import PublishedBackend, PublishedMcp, PublishedServer
+from toolcrib.wire.publish import PublishedServer
 from toolcrib_operator.assessment import Assessor
 from toolcrib_operator.kinds.kind import Situation
 from toolcrib_operator.kinds.server import TOOL_SERVER

@@ -19,19 +19,16 @@ from toolcrib.resources.backends import AuthType
 from toolcrib.resources.placing import BodyKind, ParameterPlace
 from toolcrib.resources.tools import ToolState
 from toolcrib.snapshot import Snapshot
-from toolcrib.wire.features import FEATURES, MCP_BACKENDS, QUARANTINE, enforceable
-from toolcrib.wire.publish import (
-    Publish,
+from toolcrib.wire.backends import (
     PublishedAuth,
     PublishedBackend,
-    PublishedBinding,
     PublishedMcp,
     PublishedOAuth,
     PublishedParameter,
-    ReplicaState,
-    Revision,
     SecretReference,
 )
+from toolcrib.wire.features import FEATURES, MCP_BACKENDS, QUARANTINE, enforceable
+from toolcrib.wire.publish import Publish, PublishedBinding, ReplicaState, Revision
 from toolcrib_operator.adapters.memory import FixedReplicas
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import PublisherSettings

@@ -11,13 +11,9 @@ from manifests import tool
 from operator_harness import MemoryReplica
 from published import tool as published_tool
 from toolcrib import names
+from toolcrib.wire.backends import PublishedAuth, PublishedBackend, SecretReference
 from toolcrib.wire.outbox import OutboxEntry
-from toolcrib.wire.publish import (
-    PublishedAuth,
-    PublishedBackend,
-    PublishedTool,
-    SecretReference,
-)
+from toolcrib.wire.publish import PublishedTool
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.errors import ClusterUnavailable, Conflict, Gone, Invalid
 from toolcrib_operator.kinds.registration import manifest_of

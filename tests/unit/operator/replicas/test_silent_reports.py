@@ -3,8 +3,8 @@
 import pytest
 
 from operator_harness import MemoryReplica
+from toolcrib.wire.backends import PublishedBackend
 from toolcrib.wire.imports import ServerWanted
-from toolcrib.wire.publish import PublishedBackend
 from toolcrib_operator.adapters.memory import FixedReplicas
 from toolcrib_operator.replicas import servers
 from toolcrib_operator.replicas.publisher import Publisher

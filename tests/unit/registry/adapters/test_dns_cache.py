@@ -7,7 +7,7 @@ from ipaddress import ip_address
 import pytest
 
 from evil_upstream import response, upstream
-from toolcrib.wire.publish import PublishedBackend
+from toolcrib.wire.backends import PublishedBackend
 from toolcrib_registry.adapters.outbound import dns_cache
 from toolcrib_registry.adapters.outbound.dns_cache import (
     KEEP_SECONDS,

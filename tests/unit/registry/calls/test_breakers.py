@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from published import bot, tool
-from toolcrib.wire.publish import PublishedBackend, PublishedMcp, PublishedTool
+from toolcrib.wire.backends import PublishedBackend, PublishedMcp
+from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.calls import breakers
 from toolcrib_registry.calls.arguments import CheckedArguments
 from toolcrib_registry.calls.backends.breaking import Breaking

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from registry_harness import binding, tool
 from toolcrib.identity import Identity, ScopesPolicy
-from toolcrib.wire.publish import PublishedBackend, PublishedBinding, PublishedTool
+from toolcrib.wire.backends import PublishedBackend
+from toolcrib.wire.publish import PublishedBinding, PublishedTool
 from toolcrib_registry.calls import bulkheads
 from toolcrib_registry.calls.bulkheads import EACH, TOGETHER, Bulkheads, backend_of
 from toolcrib_registry.calls.errors import BackendBusy

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.wire.publish import PublishedBackend
+from toolcrib.wire.backends import PublishedBackend
 from toolcrib_registry import own_hosts
 from toolcrib_registry.outbound import hosts
 from toolcrib_registry.outbound.errors import EgressRefused, NoAddress

@@ -11,8 +11,9 @@ import pytest
 from published import tool
 from registry_harness import ManualClock
 from toolcrib.snapshot import Snapshot
+from toolcrib.wire.backends import PublishedBackend
 from toolcrib.wire.probes import MOST_BACKENDS, BackendProbe, ProbeOutcome, ProbeRequest
-from toolcrib.wire.publish import Publish, PublishedBackend, PublishedTool, Revision
+from toolcrib.wire.publish import Publish, PublishedTool, Revision
 from toolcrib_registry.outbound.guard import EgressPolicy, Target, target
 from toolcrib_registry.probing.places import backends
 from toolcrib_registry.probing.prober import AT_ONCE, Prober

@@ -13,7 +13,8 @@ from toolcrib.identity import Identity, Issuer
 from toolcrib.resources.backends import ASSERTION_HEADER, Method
 from toolcrib.resources.placing import ParameterPlace
 from toolcrib.version import __version__
-from toolcrib.wire.publish import PublishedBackend, PublishedTool
+from toolcrib.wire.backends import PublishedBackend
+from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.calls.arguments import CheckedArguments
 from toolcrib_registry.calls.backends.authenticating import REJECTED, Authenticating, Caller
 from toolcrib_registry.calls.backends.http.placed import Filled, filled

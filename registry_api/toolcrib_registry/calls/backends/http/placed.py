@@ -13,7 +13,7 @@ from typing import Any
 
 from toolcrib.resources.backends import Method
 from toolcrib.resources.placing import BodyKind, ParameterPlace, is_reserved_header
-from toolcrib.wire.publish import PublishedBackend, PublishedParameter
+from toolcrib.wire.backends import PublishedBackend, PublishedParameter
 from toolcrib_registry.calls.arguments import CheckedArguments, serialised
 from toolcrib_registry.calls.backends.http import request
 from toolcrib_registry.calls.errors import InvalidArguments, NoBackend

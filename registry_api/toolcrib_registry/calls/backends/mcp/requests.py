@@ -9,7 +9,8 @@ from typing import TypeVar
 
 from toolcrib.identity import Identity, Issuer
 from toolcrib.resources.backends import ASSERTION_HEADER
-from toolcrib.wire.publish import PublishedBackend, PublishedTool
+from toolcrib.wire.backends import PublishedBackend
+from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.calls.backends.authenticating import REJECTED, Authenticating, Caller
 from toolcrib_registry.calls.backends.mcp.refusals import translated
 from toolcrib_registry.calls.backends.remedies import CLUSTER, Remedies
