@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
@@ -22,8 +22,6 @@ from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.audit import setup
 from toolcrib_registry.audit.refusal_reasons import RefusalReasons
 from toolcrib_registry.calls.arguments import Arguments
-from toolcrib_registry.calls.assertions.keys import AssertionKeys
-from toolcrib_registry.calls.assertions.signing import Assertions
 from toolcrib_registry.calls.backends.breaking import Breaking
 from toolcrib_registry.calls.backends.http.backend import HttpBackend
 from toolcrib_registry.calls.backends.kinds import Kinds
@@ -245,7 +243,7 @@ async def build(
     state.audit_head = lambda: decisions.head
     state.on_swap = decisions.policy_changed
     credentials = CredentialStore()
-    assertions = _assertions(settings, clock)
+    assertions = factories.assertions(settings, clock)
     bounds = Bounds(
         request_bytes=settings.limits.mcp_request_bytes, answer_bytes=settings.limits.mcp_answer_bytes
     )
@@ -291,16 +289,14 @@ async def build(
         observe=metrics.probed,
     )
     metrics.observe_backends(prober.counts)
-    of_servers = McpBackend(
-        servers,
-        credentials,
-        policy,
-        assertions=assertions,
-        tokens=tokens,
-        issuers=issuers,
-        large=large,
-        remedies=remedies,
-    )
+    shared: dict[str, Any] = {
+        "assertions": assertions,
+        "tokens": tokens,
+        "issuers": issuers,
+        "large": large,
+        "remedies": remedies,
+    }
+    of_servers = McpBackend(servers, credentials, policy, **shared)
     offered = OfferedLists(of_servers.requests, breakers, large, time.monotonic)
     importer = Importer(
         servers,
@@ -329,19 +325,7 @@ async def build(
         arguments=Arguments(validators=validators, large=large),
         backend=backend
         or Breaking(
-            Kinds(
-                HttpBackend(
-                    outbound,
-                    credentials,
-                    policy,
-                    assertions=assertions,
-                    tokens=tokens,
-                    issuers=issuers,
-                    large=large,
-                    remedies=remedies,
-                ),
-                of_servers,
-            ),
+            Kinds(HttpBackend(outbound, credentials, policy, **shared), of_servers),
             breakers,
         ),
         assertions=assertions,
@@ -380,17 +364,6 @@ async def build(
         ),
     )
     return Registry(deps, store, embedder, shelf, keys, outbound, servers, policy, tokens, owned_keys)
-
-
-def _assertions(settings: RegistrySettings, clock: Clock) -> Assertions:
-    folder = settings.assertion.keys
-    if folder is None:
-        log.warning(
-            "assertion.keys is not set: each replica signs call assertions with its own key, so "
-            "backends cannot verify those of several replicas"
-        )
-    keys = AssertionKeys(None if folder is None else Path(folder), clock.now, clock.elapsed)
-    return Assertions(settings.assertion_issuer, keys, clock.now)
 
 
 def _observe(metrics: Metrics, state: PolicyState) -> None:

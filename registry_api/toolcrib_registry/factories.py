@@ -1,12 +1,15 @@
-"""The parts that settings name: embedder, shelf of vectors, store, counters. Libraries are imported where they are chosen."""
+"""The parts that settings name: embedder, shelf of vectors, store, counters, keys of assertions. Libraries are imported where they are chosen."""
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from toolcrib_registry.adapters.counters.memory import MemoryCounters
 from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.adapters.embedders.vector_file import VectorFile
+from toolcrib_registry.calls.assertions.keys import AssertionKeys
+from toolcrib_registry.calls.assertions.signing import Assertions
 from toolcrib_registry.clock import Clock
 from toolcrib_registry.limits.counters import Counters
 from toolcrib_registry.search.embedding import NullEmbedder
@@ -14,9 +17,11 @@ from toolcrib_registry.search.entry import IndexIdentity
 from toolcrib_registry.search.index.document_vectors import MemoryShelf
 from toolcrib_registry.search.store import CatalogStore
 from toolcrib_registry.search.vectors import Embedder, VectorShelf
+from toolcrib_registry.settings import RegistrySettings
 from toolcrib_registry.settings_limits import CounterStore
 from toolcrib_registry.settings_sections import EmbedderSettings, Store
 
+log = logging.getLogger(__name__)
 _SHELF_IN_MEMORY = 64 << 20
 """Bytes of vectors that are kept where there is no folder for them: 43,000 texts of the packaged model."""
 
@@ -95,3 +100,15 @@ def counters(settings: CounterStore, clock: Clock) -> Counters:
             timeout=settings.timeout,
         )
     )
+
+
+def assertions(settings: RegistrySettings, clock: Clock) -> Assertions:
+    """What signs call assertions, with the keys of the settings' folder, else with one of this process."""
+    folder = settings.assertion.keys
+    if folder is None:
+        log.warning(
+            "assertion.keys is not set: each replica signs call assertions with its own key, so "
+            "backends cannot verify those of several replicas"
+        )
+    keys = AssertionKeys(None if folder is None else Path(folder), clock.now, clock.elapsed)
+    return Assertions(settings.assertion_issuer, keys, clock.now)

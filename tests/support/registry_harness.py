@@ -25,6 +25,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 
 import published
+from served import served
 from toolcrib.identity import Issuer, KeySet, ScopesPolicy
 from toolcrib.wire.backends import PublishedBackend
 from toolcrib.wire.publish import (
@@ -44,7 +45,6 @@ from toolcrib_registry.adapters.weaviate import connection
 from toolcrib_registry.calls.backends.port import ToolBackend
 from toolcrib_registry.clock import Clock
 from toolcrib_registry.compose import Registry, build
-from toolcrib_registry.http import serving
 from toolcrib_registry.identity.issuer import ClientTokens
 from toolcrib_registry.identity.key_store import KeyStore
 from toolcrib_registry.outbound.guard import EgressPolicy
@@ -333,7 +333,7 @@ def running_registry(
         running = RunningRegistry(registry, loop, clock)
         stack.callback(running.http.close)
         apps = [registry.one_port] if one_port else [registry.agents, registry.metrics, registry.admin]
-        urls = stack.enter_context(_serving(apps, registry, loop))
+        urls = stack.enter_context(served(apps, registry, loop))
         running.url, running.metrics_url, running.admin_url = urls * 3 if one_port else urls
         if publish:
             running.publish(tools, bindings)
@@ -369,36 +369,3 @@ class _Late:
     async def register(self, tool: PublishedTool, allowed: Callable[[], bool]) -> None:
         assert self._real is not None
         await self._real.register(tool, allowed)
-
-
-@contextlib.contextmanager
-def _serving(apps: Sequence[Any], registry: Registry, loop: asyncio.AbstractEventLoop) -> Iterator[list[str]]:
-    started = threading.Event()
-    ports: list[int] = []
-    stop = asyncio.Event()
-
-    def ready(found: Sequence[int]) -> None:
-        ports.extend(found)
-        started.set()
-
-    done = asyncio.run_coroutine_threadsafe(
-        serving.serve(
-            [
-                serving.Listener(app, "127.0.0.1", 0, door=registry.door(name))
-                for app, name in zip(apps, ("agents", "metrics", "admin"), strict=False)
-            ],
-            stopping=registry.deps.state.close,
-            ready=ready,
-            stop=stop,
-            signals=False,
-        ),
-        loop,
-    )
-    if not started.wait(timeout=60):
-        done.result(timeout=1)
-        raise TimeoutError("the registry did not start")
-    try:
-        yield [f"http://127.0.0.1:{port}" for port in ports]
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        done.result(timeout=60)
