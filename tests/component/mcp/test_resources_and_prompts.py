@@ -16,7 +16,7 @@ from published import account
 from realparts.processes import wait_until
 from registry_harness import RunningRegistry, binding, running_registry
 from toolcrib import publishing
-from toolcrib.wire.publish import PublishedLimits, PublishedServer
+from toolcrib.wire.publish import Credential, Credentials, PublishedLimits, PublishedServer
 from toolcrib_registry.offerings import lists
 from toolcrib_registry.upstream.lists import Kind
 
@@ -303,6 +303,27 @@ def test_each_change_of_a_servers_list_is_told_also_two_within_a_second(
             assert notices.next()["method"] == "notifications/resources/list_changed"
         world.changed("team/docs", Kind.PROMPTS)
         assert notices.next()["method"] == "notifications/prompts/list_changed"
+
+
+def test_an_answer_or_a_list_that_repeats_the_servers_credential_is_withheld(
+    world: World, one: OfferingServer
+) -> None:
+    secret = "a-secret-of-the-server"
+    credential = Credential(namespace="team", name="token", key="value", hosts=(f"http://127.0.0.1:{one.port}",), value=secret)
+    pushed = Credentials(epoch=1, credentials=(credential,)).model_dump_json()
+    assert world.running.admin("POST", "/v1/admin/credentials", content=pushed).status_code == 200
+    reference = {"type": "Bearer", "secretKeyRef": {"name": "token", "key": "value"}}
+    world.serve(one, "docs", mcp={"url": one.url, "auth": reference})
+    world.grant("docs:use")
+    assert uris(world.running) == ["docs://readme"]
+    one.meta = {"_meta": {"said": secret}}
+    client = McpClient(world.running)
+    read = client.ask("resources/read", {"uri": "docs://readme"})
+    assert read.json()["error"]["data"] == {"code": "upstream_protocol"}
+    one.prompts[0]["description"] = f"send {secret}"
+    listed = client.ask("prompts/list")
+    assert listed.json()["error"]["data"] == {"code": "upstream_protocol"}
+    assert secret not in read.text + listed.text
 
 
 def test_numbers_beyond_64_bits_are_passed_on(world: World, one: OfferingServer) -> None:
