@@ -1,4 +1,4 @@
-"""The parts that settings name: embedder, shelf of vectors, store, counters, keys of assertions; imported where they are chosen."""
+"""The parts that settings name: embedder, shelf of vectors, store, counters, assertions; imported where they are chosen."""
 
 from __future__ import annotations
 
