@@ -309,7 +309,9 @@ def test_an_answer_or_a_list_that_repeats_the_servers_credential_is_withheld(
     world: World, one: OfferingServer
 ) -> None:
     secret = "a-secret-of-the-server"
-    credential = Credential(namespace="team", name="token", key="value", hosts=(f"http://127.0.0.1:{one.port}",), value=secret)
+    credential = Credential(
+        namespace="team", name="token", key="value", hosts=(f"http://127.0.0.1:{one.port}",), value=secret
+    )
     pushed = Credentials(epoch=1, credentials=(credential,)).model_dump_json()
     assert world.running.admin("POST", "/v1/admin/credentials", content=pushed).status_code == 200
     reference = {"type": "Bearer", "secretKeyRef": {"name": "token", "key": "value"}}
