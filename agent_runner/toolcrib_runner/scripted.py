@@ -10,6 +10,8 @@ What it does with a task (the last user message):
 * without such lines it picks the offered functions whose names or descriptions share words with the task (at most
   `MAX_PICKED`) and fills required arguments by simple rules: what stands in quotes, a file name, an arithmetic
   expression, a number;
+* where tools have to be found first (the modes that search, in functions or in plain text), it searches for the task,
+  chooses what fits by the same rules, and calls that;
 * when every planned call has its answer, it replies with a summary of them.
 
 Run it: `python -m toolcrib_runner.scripted --port 8090`. It listens on loopback and serves `/v1/models` and
@@ -31,6 +33,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from toolcrib.model_names import model_name
+from toolcrib_runner import scripted_discovery as discovery
 
 MODEL = "toolcrib-scripted"
 FINGERPRINT = "toolcrib-scripted-1"
@@ -69,6 +72,10 @@ def reply(messages: Sequence[Mapping[str, Any]], functions: Sequence[Mapping[str
     asked = [i for i, m in enumerate(messages) if m.get("role") == "user"]
     if not asked:
         return {"role": "assistant", "content": "There is no task."}
+    system = "\n".join(_content(m) for m in messages if m.get("role") == "system")
+    if discovery.concerns(system, [str(f.get("name")) for f in functions]):
+        task = _content(messages[asked[0]])[:MAX_TASK]
+        return _found_first(task, system, messages[asked[0] + 1 :], native=bool(functions))
     task, since = _content(messages[asked[-1]])[:MAX_TASK], messages[asked[-1] + 1 :]
     answers = [m for m in since if m.get("role") == "tool"]
     called = [c["function"]["name"] for m in since for c in m.get("tool_calls") or ()]
@@ -77,18 +84,35 @@ def reply(messages: Sequence[Mapping[str, Any]], functions: Sequence[Mapping[str
     uncalled = [call for call in planned if call[0] not in called][: max(0, MAX_PICKED - len(called))]
     left = planned[len(called) :] if _CALL.search(task) else uncalled
     if left:
-        name, written = left[0]
-        digest = hashlib.sha256(f"{len(called)}:{name}:{written}".encode()).hexdigest()[:24]
-        call = {"id": f"call_{digest}", "type": "function", "function": {"name": name, "arguments": written}}
-        return {"role": "assistant", "content": None, "tool_calls": [call]}
-    return {"role": "assistant", "content": _summary(called, answers)}
+        return _calling(len(called), *left[0])
+    return {
+        "role": "assistant",
+        "content": _summary([(n, _content(a)) for n, a in zip(called, answers, strict=False)]),
+    }
 
 
-def _summary(called: Sequence[str], answers: Sequence[Mapping[str, Any]]) -> str:
-    if not called:
+def _found_first(
+    task: str, system: str, since: Sequence[Mapping[str, Any]], *, native: bool
+) -> dict[str, Any]:
+    step = discovery.next_step(task, system, since, plan)
+    if not step.kind:
+        return {"role": "assistant", "content": _summary(discovery.results(since))}
+    if native:
+        return _calling(len(since), step.kind, json.dumps(step.given()))
+    return {"role": "assistant", "content": step.line()}
+
+
+def _calling(number: int, name: str, arguments: str) -> dict[str, Any]:
+    digest = hashlib.sha256(f"{number}:{name}:{arguments}".encode()).hexdigest()[:24]
+    call = {"id": f"call_{digest}", "type": "function", "function": {"name": name, "arguments": arguments}}
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
+def _summary(done: Sequence[tuple[str, str]]) -> str:
+    if not done:
         return "No function offered to me fits this task. (I am a script, not a model.)"
-    lines = [f"{name}: {_content(answer)[:MAX_SHOWN]}" for name, answer in zip(called, answers, strict=False)]
-    return "\n".join([f"Done, with {len(called)} call{'s' if len(called) > 1 else ''}.", *lines])
+    lines = [f"{name}: {answer[:MAX_SHOWN]}" for name, answer in done]
+    return "\n".join([f"Done, with {len(done)} call{'s' if len(done) > 1 else ''}.", *lines])
 
 
 def _content(message: Mapping[str, Any]) -> str:

@@ -103,13 +103,18 @@ def test_the_average_salary_is_found_with_two_real_tools(
         assert "delete_all" not in json.dumps(endpoint.requests)
 
 
-@pytest.mark.parametrize("mode", [Mode.STATIC, Mode.DYNAMIC, Mode.BATCHED])
-def test_the_time_in_tokyo_is_looked_up(office: SmallRegistry, mode: Mode) -> None:
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dialect", list(Dialect))
+def test_the_time_in_tokyo_is_looked_up(office: SmallRegistry, mode: Mode, dialect: Dialect) -> None:
     said = model_stub.working(
-        "native", ["current time zone"], [("current_time_by_timezone", lambda _: {"tz_name": "Asia/Tokyo"})]
+        dialect.value,
+        ["current time zone"],
+        [("current_time_by_timezone", lambda _: {"tz_name": "Asia/Tokyo"})],
     )
     with agent_of(office) as agent, model_stub.serving(said) as endpoint:
-        report = run(agent, endpoint, "What time is it in Tokyo?", mode=mode)
+        report = run(
+            agent, endpoint, "What time is it in Tokyo?", mode=mode, dialect=dialect, ready_sets=ReadySets()
+        )
     assert [(c.tool, c.outcome) for c in report.calls] == [("current_time_by_timezone", "ok")]
     assert report.answer.endswith("JST.")
 

@@ -197,6 +197,22 @@ def test_counts_of_calls_outlive_a_restart_in_a_state_folder(
     assert json.loads(out)["usage"]["usage_by_tool"] == {"calculator": 2}
 
 
+def test_another_process_with_the_state_folder_begins_with_the_tools_of_the_last_one(
+    registry: SmallRegistry, token_file: str, tmp_path: Path
+) -> None:
+    registry.searchable = True
+    task = ["--mode", "cached", "--task", "Compute 2 + 3 with the calculator", "-o", "json"]
+    runs = []
+    with scripted.serving() as url:
+        for state in ("kept", "kept", "another"):
+            flags = [*flags_of(registry, token_file), "--model-url", url, "--state", str(tmp_path / state)]
+            code, out, err = finish(start(*flags, *task))
+            assert code == 0, err
+            runs.append(json.loads(out))
+    assert [run["turns"] for run in runs] == [4, 2, 4]
+    assert {(c["tool"], c["outcome"]) for run in runs for c in run["calls"]} == {("calculator", "ok")}
+
+
 def test_tools_are_paid_for_twice_only_where_it_is_asked_for(
     registry: SmallRegistry, token_file: str
 ) -> None:
