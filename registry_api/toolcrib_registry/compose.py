@@ -56,6 +56,7 @@ from toolcrib_registry.limits.counters import Counters
 from toolcrib_registry.limits.large_requests import LargeRequests
 from toolcrib_registry.metrics.recorder import Metrics
 from toolcrib_registry.offerings.lists import OfferedLists
+from toolcrib_registry.offerings.updates import Updates
 from toolcrib_registry.outbound.guard import ReplaceablePolicy, target
 from toolcrib_registry.outbound.programs import BesidePrograms, Programs
 from toolcrib_registry.policy import registration
@@ -159,6 +160,7 @@ class Registry:
             await self.owned_keys.close()
         self.deps.search.close()
         await self.tokens.close()
+        await self.deps.updates.close()
         await self.servers.close()
         await self.outbound.close()
         await self.deps.limits.counters.aclose()
@@ -352,6 +354,7 @@ async def build(
         prober=prober,
         importer=importer,
         offered=offered,
+        updates=Updates(of_servers.requests),
         oauth=oauth,
         declared=declared,
         resources=resources.make(

@@ -22,6 +22,7 @@ from toolcrib_registry.limits.charge import Charging
 from toolcrib_registry.limits.large_requests import LargeRequests
 from toolcrib_registry.metrics.recorder import Metrics
 from toolcrib_registry.offerings.lists import OfferedLists
+from toolcrib_registry.offerings.updates import Updates
 from toolcrib_registry.policy.outbox import OutboxQueue
 from toolcrib_registry.policy.registration import AddressCheck, Registrar
 from toolcrib_registry.policy.staging import Staging
@@ -66,6 +67,7 @@ class Deps:
     prober: Prober
     importer: Importer
     offered: OfferedLists
+    updates: Updates
     registrar: Registrar | None = None
     outbox: OutboxQueue | None = None
     check_address: AddressCheck | None = None

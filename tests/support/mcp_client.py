@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from queue import Empty, Queue
 from typing import Any
@@ -154,6 +154,7 @@ class Notices:
         self.came: Queue[tuple[float, str, Any] | None] = Queue()
         """(monotonic seconds, "message" or "comment", what); None: the end."""
         self._response, self._version = response, version
+        self.followed: list[str] | None = None
         self.thread = threading.Thread(target=self._read, daemon=True)
         self.thread.start()
 
@@ -197,12 +198,24 @@ class Notices:
 
 
 @contextlib.contextmanager
-def listening(client: McpClient, **token: Any) -> Iterator[Notices]:
-    """The caller's stream of notices; its beginning has come."""
+def listening(
+    client: McpClient, *, follow: Sequence[str] | None = None, session: str = "", **token: Any
+) -> Iterator[Notices]:
+    """The caller's stream of notices; its beginning has come.
+
+    Args:
+        client: whose.
+        follow: resources, instead of the list of tools (2026-07-28): `followed` of what comes are those that the server follows.
+        session: of the stream (handshake era).
+        token: of the token that it is opened with.
+    """
     r, version = client.r, client.version
-    wanted = {"notifications": {"toolsListChanged": True}}
+    what: Any = {"toolsListChanged": True} if follow is None else {"resourceSubscriptions": list(follow)}
+    wanted = {"notifications": what}
     body = message("subscriptions/listen", wanted, version, id="s-1") if version == STATELESS else None
     headers = {**r.auth("team", client.who, **token), **fields_of(body, version)}
+    if session:
+        headers["mcp-session-id"] = session
     with (
         httpx.Client(timeout=httpx.Timeout(30, read=None), verify=False) as http,
         http.stream(
@@ -218,7 +231,9 @@ def listening(client: McpClient, **token: Any) -> Iterator[Notices]:
         notices = Notices(response, version)
         try:
             if body:
-                assert notices.next()["method"] == "notifications/subscriptions/acknowledged"
+                first = notices.next()
+                assert first["method"] == "notifications/subscriptions/acknowledged"
+                notices.followed = first["params"]["notifications"].get("resourceSubscriptions")
             else:
                 began = notices.came.get(timeout=20)
                 assert began is not None

@@ -44,6 +44,7 @@ from toolcrib_registry.mcp.meta_tools import MetaTools
 from toolcrib_registry.mcp.offered import Offered
 from toolcrib_registry.mcp.request_state import SealedStates
 from toolcrib_registry.mcp.requests import Endpoint
+from toolcrib_registry.mcp.sessions import Sessions
 from toolcrib_registry.mcp.tool_list import ToolLists
 from toolcrib_registry.offerings.service import Offerings
 
@@ -81,12 +82,17 @@ def mcp_endpoints(deps: Deps) -> tuple[Endpoint, ...]:
     """What is served to clients of MCP, at which paths."""
     settings = deps.settings.mcp
     calls = Calls(deps, SealedStates(deps.assertions.keys, deps.clock.now))
-    offered = Offered(deps, Offerings(deps, deps.offered), calls)
+    offered, sessions = Offered(deps, Offerings(deps, deps.offered, deps.updates), calls), Sessions()
     return (
         MetaTools(
-            deps, calls, offered, split_calls=settings.split_calls, compatible_names=settings.compatible_names
+            deps,
+            calls,
+            offered,
+            sessions,
+            split_calls=settings.split_calls,
+            compatible_names=settings.compatible_names,
         ),
-        DirectView(deps, ToolLists(settings.list_bytes), calls, offered),
+        DirectView(deps, ToolLists(settings.list_bytes), calls, offered, sessions),
     )
 
 

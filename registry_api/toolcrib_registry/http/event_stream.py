@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, asynccontextmanager
 
 from starlette.types import Receive, Send
 
@@ -61,6 +62,38 @@ class EventStream:
             pass  # without the end, which makes the server close the connection
         finally:
             left.cancel()
+
+
+class ClientGone(Exception):
+    """Nobody waits for the answer any more."""
+
+
+@asynccontextmanager
+async def while_there(receive: Receive) -> AsyncIterator[None]:
+    """End what is awaited inside when the client closes its connection.
+
+    Raises:
+        ClientGone: it did.
+    """
+    inside = True
+    watching = asyncio.create_task(disconnected(receive))
+
+    def left(_: asyncio.Task[None]) -> None:
+        if inside:
+            scope.reschedule(0.0)
+
+    try:
+        async with asyncio.timeout(None) as scope:
+            watching.add_done_callback(left)
+            try:
+                yield
+            finally:
+                inside = False
+                watching.cancel()
+    except TimeoutError:
+        if scope.expired():
+            raise ClientGone from None
+        raise
 
 
 async def disconnected(receive: Receive) -> None:

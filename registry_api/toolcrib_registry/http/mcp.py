@@ -8,22 +8,22 @@ Origin, identity, size) is a problem document, as everywhere; the rest is JSON-R
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from starlette.types import Receive, Scope, Send
+import orjson
+from starlette.types import Scope, Send
 
-from toolcrib_registry.calls.backends.port import Progress
+from toolcrib_registry.calls.backends.port import LEVELS, Logged, Logs, Told
 from toolcrib_registry.calls.step_up import InsufficientScope
 from toolcrib_registry.http import call_response, mcp_answers
 from toolcrib_registry.http.access_log import CODE
 from toolcrib_registry.http.bodies import Unreadable
 from toolcrib_registry.http.call_response import Answer
 from toolcrib_registry.http.direct import ABSENT, Asked, Direct, Sendable
-from toolcrib_registry.http.event_stream import EventStream, disconnected
+from toolcrib_registry.http.event_stream import ClientGone, EventStream, while_there
 from toolcrib_registry.http.problems import ProblemError, unrouted
 from toolcrib_registry.http.progress_stream import Answered, ProgressStream, Tell, body_only
 from toolcrib_registry.http.slices import SLICE
@@ -31,6 +31,7 @@ from toolcrib_registry.http.view_answers import Made, send_view_answer
 from toolcrib_registry.mcp import dispatch, envelope, messages
 from toolcrib_registry.mcp.calling import unknown_tool
 from toolcrib_registry.mcp.change_notices import ChangeNotices, event
+from toolcrib_registry.mcp.following import Followed
 from toolcrib_registry.mcp.messages import MOST_IN_A_BATCH, Id, RpcRequest
 from toolcrib_registry.mcp.mirrors import Fields
 from toolcrib_registry.mcp.outcomes import Called, Listening, OfView, Outcome, Plain
@@ -43,7 +44,7 @@ from toolcrib_registry.mcp.protocol import (
     RpcError,
     is_stateless,
 )
-from toolcrib_registry.mcp.requests import PROGRESS_TOKEN, Client, Endpoint
+from toolcrib_registry.mcp.requests import LOG_LEVEL, PROGRESS_TOKEN, Client, Endpoint
 from toolcrib_registry.policy.state import CallerView
 from toolcrib_registry.upstream.lists import CHANGING, Kind
 
@@ -53,10 +54,6 @@ _STREAMS = b"text/event-stream"
 _LARGEST, _LONGEST = 2**53 - 1, 1_024
 """Of a progress token, which stands in every notice: what JSON readers keep exactly, and characters."""
 _TOO_LARGE = RpcError(INTERNAL_ERROR, "The result is too large for a batch. Send this request by itself.")
-
-
-class _ClientGone(Exception):
-    """Nobody waits for the answer any more."""
 
 
 class Reply(Answer):
@@ -125,10 +122,11 @@ def _posted(endpoint: Endpoint) -> Direct:
             message = messages.read(value)
             if not isinstance(message, RpcRequest):
                 return Reply(b"", 202)
-            token = _progress_token(message)
-            if token is not None and _accepts_streams(asked.scope):
-                return _progressing(endpoint, client, asked, message, token)
-            async with _while_there(asked.receive):
+            if message.method == "tools/call":
+                token, level = _progress_token(message), _log_level(endpoint, client, message)
+                if (token is not None or level is not None) and _accepts_streams(asked.scope):
+                    return _telling(endpoint, client, asked, message, token, level)
+            async with while_there(asked.receive):
                 outcome = await dispatch.answer(endpoint, client, message)
             if message.method == "initialize" and endpoint.changes:
                 # clients in Python read notices only where there is a session; nobody stores it
@@ -138,7 +136,7 @@ def _posted(endpoint: Endpoint) -> Direct:
             return _answer(endpoint, client, asked, message.id, outcome)
         except RpcError as error:
             return _failed(asked, messages.id_of(value), error)
-        except _ClientGone:
+        except ClientGone:
             return _Nothing()
 
     return post
@@ -169,32 +167,42 @@ def _answer(endpoint: Endpoint, client: Client, asked: Asked, id_: Id, outcome: 
         case OfView():
             return _OfView(asked, id_, outcome)
         case Listening():
-            return _notices(endpoint, client, asked, id_, wanted=outcome.wanted)
+            return _notices(endpoint, client, asked, id_, wanted=outcome.wanted, uris=outcome.uris)
 
 
-def _progressing(
-    endpoint: Endpoint, client: Client, asked: Asked, message: RpcRequest, token: Id
+def _telling(
+    endpoint: Endpoint, client: Client, asked: Asked, message: RpcRequest, token: Id | None, level: str | None
 ) -> ProgressStream:
-    """The answer to a call whose client wants to know how far it has come."""
+    """The answer to a call whose client wants to know how far it has come (by `token`), or what is logged (from `level` on)."""
 
-    def notice(progress: Progress) -> bytes:
-        said = {"progress": progress.progress, "total": progress.total, "message": progress.message}
-        params = {PROGRESS_TOKEN: token, **{k: v for k, v in said.items() if v is not None}}
-        return event(messages.notification("notifications/progress", params))
+    def notice(told: Told) -> bytes:
+        if isinstance(told, Logged):
+            said: dict[str, Any] = {
+                "level": told.level,
+                "logger": told.logger,
+                "data": orjson.Fragment(told.data),
+            }
+            return event(messages.notification("notifications/message", _given(said)))
+        said = {"progress": told.progress, "total": told.total, "message": told.message}
+        return event(messages.notification("notifications/progress", {PROGRESS_TOKEN: token, **_given(said)}))
 
     async def work(tell: Tell) -> Answered:
+        told = replace(
+            client,
+            progress=None if token is None else tell,
+            logs=None if level is None else Logs(level, tell),
+        )
         try:
-            return _Called(
-                endpoint,
-                client,
-                asked,
-                message.id,
-                await dispatch.answer(endpoint, replace(client, progress=tell), message),
-            )
+            outcome: Outcome | RpcError = await dispatch.answer(endpoint, told, message)
         except RpcError as error:
-            return _Called(endpoint, client, asked, message.id, error)
+            outcome = error
+        return _Called(endpoint, client, asked, message.id, outcome)
 
     return ProgressStream(work, notice, asked.receive)
+
+
+def _given(said: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in said.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,13 +240,27 @@ def _failed(asked: Asked, id_: Id | None, error: RpcError) -> Reply:
 
 
 def _notices(
-    endpoint: Endpoint, client: Client, asked: Asked, id_: Id | None, *, wanted: frozenset[Kind]
+    endpoint: Endpoint,
+    client: Client,
+    asked: Asked,
+    id_: Id | None,
+    *,
+    wanted: frozenset[Kind],
+    uris: Sequence[str] = (),
 ) -> Sendable:
     if not _accepts_streams(asked.scope):
         raise ProblemError("not_acceptable", "The response is a stream. Send Accept: text/event-stream.")
 
     async def digest(caller_view: CallerView) -> str:
         return await endpoint.digest(caller_view, client.version)
+
+    followed = endpoint.sessions.of(client).followed if id_ is None else Followed()
+
+    async def follow() -> None:
+        beginnings = (endpoint.offered.follow(client, uri, followed) for uri in uris)
+        for problem in await asyncio.gather(*beginnings, return_exceptions=True):
+            if problem is not None and not isinstance(problem, RpcError):
+                raise problem
 
     deps, identity = asked.deps, client.identity
     tokens = [value for name, value in asked.scope["headers"] if name == b"authorization"]
@@ -249,6 +271,8 @@ def _notices(
         tokens,
         digest=digest,
         wanted=wanted if endpoint.changes else frozenset(),
+        followed=followed,
+        follow=follow if uris else None,
         offered=endpoint.offered,
         subscription=id_,
         version=client.version,
@@ -276,7 +300,7 @@ async def _batch(endpoint: Endpoint, client: Client, asked: Asked, values: list[
         except InsufficientScope:
             return messages.id_of(value), unknown_tool()  # a status is of all messages
 
-    async with _while_there(asked.receive):
+    async with while_there(asked.receive):
         working = [asyncio.ensure_future(one(value)) for value in values]
         try:
             found = await asyncio.gather(*working)
@@ -294,37 +318,18 @@ async def _batch(endpoint: Endpoint, client: Client, asked: Asked, values: list[
     return Reply(b"[%b]" % b",".join(whole))
 
 
-@contextlib.asynccontextmanager
-async def _while_there(receive: Receive) -> AsyncIterator[None]:
-    """End what is awaited inside when the client closes its connection.
-
-    Raises:
-        _ClientGone: it did.
-    """
-    inside = True
-    watching = asyncio.create_task(disconnected(receive))
-
-    def left(_: asyncio.Task[None]) -> None:
-        if inside:
-            scope.reschedule(0.0)
-
-    try:
-        async with asyncio.timeout(None) as scope:
-            watching.add_done_callback(left)
-            try:
-                yield
-            finally:
-                inside = False
-                watching.cancel()
-    except TimeoutError:
-        if scope.expired():
-            raise _ClientGone from None
-        raise
+def _log_level(endpoint: Endpoint, client: Client, message: RpcRequest) -> str | None:
+    """From which level on the client of a call is told what is logged; None: it is told nothing."""
+    if not is_stateless(client.version):
+        return endpoint.sessions.level(client)
+    meta = message.params.get("_meta")
+    level = meta.get(LOG_LEVEL) if type(meta) is dict else None
+    return level if type(level) is str and level in LEVELS else None
 
 
 def _progress_token(message: RpcRequest) -> Id | None:
     """By which the client of a call knows notices of its progress; None: it wants none."""
-    meta = message.params.get("_meta") if message.method == "tools/call" else None
+    meta = message.params.get("_meta")
     token = meta.get(PROGRESS_TOKEN) if type(meta) is dict else None
     if (type(token) is int and abs(token) > _LARGEST) or (type(token) is str and len(token) > _LONGEST):
         raise RpcError(

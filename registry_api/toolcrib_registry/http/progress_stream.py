@@ -1,4 +1,4 @@
-"""An answer that becomes a stream once there is something to tell before it: how far a call has come.
+"""An answer that becomes a stream once there is something to tell before it: how far a call has come, what its tool logs.
 
 Where nothing is told, it is sent as every answer.
 """
@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from starlette.types import Message, Receive, Send
 
-from toolcrib_registry.calls.backends.port import Progress
-from toolcrib_registry.http.event_stream import HEADERS, disconnected
+from toolcrib_registry.calls.backends.port import Told
+from toolcrib_registry.http.event_stream import HEADERS, ClientGone, while_there
 from toolcrib_registry.watch.stream import KEEP_ALIVE
 
 WAITING = 64
 """Notices that wait to be sent; then the backend waits."""
 
-Tell = Callable[[Progress], Awaitable[None]]
+Tell = Callable[[Told], Awaitable[None]]
 Work = Callable[[Tell], Awaitable["Answered"]]
 
 
@@ -38,56 +37,71 @@ class ProgressStream:
     """The answer.
 
     Args:
-        work: what is done; it is given what to tell progress to.
-        notice: an event about progress.
+        work: what is done; it is given what to tell notices to.
+        notice: an event about one.
         receive: tells when the client has gone: the work ends then.
     """
 
-    def __init__(self, work: Work, notice: Callable[[Progress], bytes], receive: Receive) -> None:
+    def __init__(self, work: Work, notice: Callable[[Told], bytes], receive: Receive) -> None:
         self._work, self._notice, self._receive = work, notice, receive
 
     async def send(self, send: Send) -> None:
         """Do the work, and send what comes of it."""
-        told: asyncio.Queue[Progress] = asyncio.Queue(WAITING)
-        working = asyncio.ensure_future(self._work(told.put))
-        gone = asyncio.create_task(disconnected(self._receive))
+        notices = _Notices(self._notice, send)
         try:
-            await self._send(send, told, working, gone)
+            async with while_there(self._receive):
+                answered = await self._work(notices.tell)
+                await notices.sent()
+        except ClientGone:
+            return
         finally:
-            gone.cancel()
-            if not working.done():
-                working.cancel()
-                await asyncio.wait([working])
+            notices.stop()
+        await (answered.send_event(send) if notices.begun else answered.send(send))
 
-    async def _send(
-        self,
-        send: Send,
-        told: asyncio.Queue[Progress],
-        working: asyncio.Future[Answered],
-        gone: asyncio.Task[None],
-    ) -> None:
-        begun = False
-        while not (working.done() and told.empty()):
-            next_one = asyncio.create_task(told.get())
+
+class _Notices:
+    """The stream before the answer; it begins with the first notice."""
+
+    def __init__(self, notice: Callable[[Told], bytes], send: Send) -> None:
+        self._notice, self._send = notice, send
+        self._waiting: asyncio.Queue[Told | None] = asyncio.Queue(WAITING)
+        self._sending: asyncio.Task[None] | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether there was a notice."""
+        return self._sending is not None
+
+    async def tell(self, told: Told) -> None:
+        """Have it sent."""
+        if self._sending is None:
+            self._sending = asyncio.create_task(self._run())
+        await self._waiting.put(told)
+
+    async def sent(self) -> None:
+        """Return once all are sent."""
+        if self._sending is not None:
+            await self._waiting.put(None)
+            await self._sending
+
+    def stop(self) -> None:
+        """Send no more."""
+        if self._sending is not None:
+            self._sending.cancel()
+
+    async def _run(self) -> None:
+        await self._send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+        while True:
             try:
-                waited: list[asyncio.Future[Any]] = [working, gone, next_one]
-                await asyncio.wait(waited, timeout=KEEP_ALIVE, return_when=asyncio.FIRST_COMPLETED)
-                if gone.done():
+                async with asyncio.timeout(KEEP_ALIVE):
+                    told = await self._waiting.get()
+            except TimeoutError:
+                data = b": keep-alive\n\n"
+            else:
+                if told is None:
                     return
-                if next_one.done():
-                    data = self._notice(next_one.result())
-                elif not working.done() and begun:
-                    data = b": keep-alive\n\n"
-                else:
-                    continue
-            finally:
-                next_one.cancel()
-            if not begun:
-                begun = True
-                await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-            await send({"type": "http.response.body", "body": data, "more_body": True})
-        answered = working.result()
-        await (answered.send_event(send) if begun else answered.send(send))
+                data = self._notice(told)
+            await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
 
 def body_only(send: Send) -> Send:

@@ -9,22 +9,19 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any
 
-from toolcrib_registry.importing import pacing
 from toolcrib_registry.outbound.errors import OutboundError
+from toolcrib_registry.upstream import reopening
 from toolcrib_registry.upstream.client import McpClient
 from toolcrib_registry.upstream.errors import McpFailure, NoticesTooFast, RefusedByRpc, RefusedByStatus
-from toolcrib_registry.upstream.lists import BY_NOTICE, CHANGING, Kind
+from toolcrib_registry.upstream.lists import ACKNOWLEDGED, BY_NOTICE, CHANGING, Kind
 from toolcrib_registry.upstream.protocol import STATELESS
 from toolcrib_registry.upstream.servers import Asking, Facts, Server
 
 log = logging.getLogger(__name__)
 
-_ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 OPENING = 1.0
 """Seconds that a look waits for the stream, so that no change falls between the list and the stream."""
 _NONE_OFFERED = (404, 405, 501)
-_LASTING = 30.0
-"""Seconds after which a stream that ends counts as one that worked."""
 TOO_FAST = "The server sends too many notices; its list is read at intervals instead."
 
 
@@ -103,8 +100,8 @@ class Listener:
             self._settled.set()
             if was_open:
                 self._heard()
-            failures = 0 if time.monotonic() - began > _LASTING and not too_fast else failures + 1
-            await asyncio.sleep(pacing.until_heard(failures - 1, refused=refused, too_fast=too_fast))
+            failures = 0 if time.monotonic() - began > reopening.LASTING and not too_fast else failures + 1
+            await asyncio.sleep(reopening.until_heard(failures - 1, refused=refused, too_fast=too_fast))
 
     async def _followed(self, server: Server, asking: Asking, kinds: tuple[Kind, ...]) -> None:
         async with self._client.listen(server, asking, kinds) as notices:
@@ -115,7 +112,7 @@ class Listener:
                     self._told(kind)
                     if kind is Kind.TOOLS:
                         self._heard()
-                elif notice.method == _ACKNOWLEDGED and _honoured(notice.params, kinds):
+                elif notice.method == ACKNOWLEDGED and _honoured(notice.params, kinds):
                     self._opened()
 
     def _opened(self) -> None:

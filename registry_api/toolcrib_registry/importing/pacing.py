@@ -48,20 +48,6 @@ def after_failure(
     return max(wait * (1 + 0.1 * dice), retry_after or 0)
 
 
-def until_heard(failures: int, *, refused: bool, too_fast: bool) -> float:
-    """Seconds until a server is asked again to tell of changes.
-
-    Args:
-        failures: in a row.
-        refused: it offers none.
-        too_fast: it told of too many.
-    """
-    if refused:
-        return 600.0
-    first = 15.0 if too_fast else 0.5
-    return min(first * 2.0 ** min(failures, 20), 600.0 if too_fast else 60.0)
-
-
 class Allowance:
     """How often one server's notices may cause a look: some at once, then one in a while, large lists less often.
 

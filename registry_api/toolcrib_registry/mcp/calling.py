@@ -72,7 +72,9 @@ class Calls:
             state = asked.state
             if state is not None:
                 state = self.states.opened(state, about(client.identity, named.tool, arguments))
-            return Exchange(asked.capabilities, asked.meta, asked.responses, state, client.progress)
+            return Exchange(
+                asked.capabilities, asked.meta, asked.responses, state, client.progress, client.logs
+            )
 
         try:
             named, answer = await service.call(

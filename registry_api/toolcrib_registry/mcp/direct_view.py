@@ -14,7 +14,7 @@ from toolcrib_registry.mcp import mirrors, results, tool_list
 from toolcrib_registry.mcp.calling import Calls
 from toolcrib_registry.mcp.outcomes import OfView, Outcome, Shown
 from toolcrib_registry.mcp.protocol import is_stateless
-from toolcrib_registry.mcp.requests import Client, Offered, Parts, ToolCall
+from toolcrib_registry.mcp.requests import Client, Offered, Parts, Sessions, ToolCall
 from toolcrib_registry.mcp.tool_list import ToolLists
 from toolcrib_registry.policy.state import CallerView
 
@@ -28,8 +28,11 @@ class DirectView:
     instructions = "These are the tools that you may use now. The list changes when your grants change."
     changes = True
 
-    def __init__(self, parts: Parts, lists: ToolLists, calls: Calls, offered: Offered) -> None:
+    def __init__(
+        self, parts: Parts, lists: ToolLists, calls: Calls, offered: Offered, sessions: Sessions
+    ) -> None:
         self._parts, self._lists, self._calls, self.offered = parts, lists, calls, offered
+        self.sessions = sessions
 
     async def list(self, client: Client, cursor: str | None) -> Outcome:
         """A page of the caller's tools."""

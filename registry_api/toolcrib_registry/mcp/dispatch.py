@@ -9,7 +9,7 @@ from mcp_types.methods import CLIENT_REQUESTS, validate_client_request
 from pydantic import ValidationError
 
 from toolcrib import wording
-from toolcrib_registry.mcp import envelope, offered, results
+from toolcrib_registry.mcp import envelope, following, offered, results
 from toolcrib_registry.mcp.messages import RpcRequest
 from toolcrib_registry.mcp.outcomes import Listening, Outcome, Plain
 from toolcrib_registry.mcp.protocol import (
@@ -28,8 +28,11 @@ from toolcrib_registry.upstream.lists import CHANGING
 log = logging.getLogger(__name__)
 _METHODS = frozenset({
     "initialize", "ping", "logging/setLevel", "server/discover", "tools/list", "tools/call", "subscriptions/listen",
+    "resources/subscribe", "resources/unsubscribe",
     *offered.METHODS,
 })  # fmt: skip
+_FOLLOWING = ("resources/subscribe", "resources/unsubscribe")
+"""Where there are streams."""
 _MOST_MISTAKES = 5
 _MOST_VALUES = 2_000
 """JSON values of parameters besides those that go on to a tool: each may be wrong in several ways, which takes long."""
@@ -44,7 +47,8 @@ async def answer(endpoint: Endpoint, client: Client, request: RpcRequest) -> Out
     """
     version, method, params = client.version, request.method, request.params
     envelope.check(request, version, client.fields)
-    if method not in _METHODS or (method, version) not in CLIENT_REQUESTS:
+    served = method in _METHODS and (endpoint.changes or method not in _FOLLOWING)
+    if not served or (method, version) not in CLIENT_REQUESTS:
         raise RpcError(METHOD_NOT_FOUND, "Method not found.", refused=is_stateless(version))
     _check(method, version, params)
     match method:
@@ -57,23 +61,34 @@ async def answer(endpoint: Endpoint, client: Client, request: RpcRequest) -> Out
         case "server/discover":
             fields = {
                 "supportedVersions": list(SERVED),
-                "capabilities": _capabilities(endpoint),
+                "capabilities": _capabilities(endpoint, follow=True),
                 "instructions": endpoint.instructions,
             }
             return Plain(results.complete(version, fields, keep_ms=results.LONG_MS))
         case "subscriptions/listen":
             wanted = params["notifications"]
-            return Listening(frozenset(kind for kind in CHANGING if wanted.get(kind.wanted) is True))
+            uris = dict.fromkeys(wanted.get("resourceSubscriptions") or ())
+            if len(uris) > following.MOST:
+                raise _invalid(f"resourceSubscriptions has more than {following.MOST} URIs", version)
+            return Listening(
+                frozenset(kind for kind in CHANGING if wanted.get(kind.wanted) is True), tuple(uris)
+            )
+        case "resources/subscribe":
+            await endpoint.offered.follow(client, params["uri"], endpoint.sessions.of(client).followed)
+        case "resources/unsubscribe":
+            endpoint.sessions.unfollow(client, params["uri"])
+        case "logging/setLevel":
+            endpoint.sessions.of(client).level = params["level"]
     if method in offered.METHODS:
         return await endpoint.offered.answer(client, method, params)
-    # ping and logging/setLevel: no log messages are sent, whatever their level
     return Plain(results.complete(version, {}))
 
 
-def _capabilities(endpoint: Endpoint) -> dict[str, Any]:
-    """The same for every caller: what is offered to whom is seen by its lists alone."""
+def _capabilities(endpoint: Endpoint, *, follow: bool) -> dict[str, Any]:
+    """The same for every caller: what is offered to whom is seen by its lists alone. `follow`: resources can be."""
     lists = {"listChanged": endpoint.changes}
-    return {"tools": lists, "resources": lists, "prompts": lists, "completions": {}}
+    resources = {**lists, "subscribe": follow}
+    return {"tools": lists, "resources": resources, "prompts": lists, "completions": {}}
 
 
 def _initialized(endpoint: Endpoint, asked: str) -> bytes:
@@ -81,7 +96,7 @@ def _initialized(endpoint: Endpoint, asked: str) -> bytes:
     version = asked if asked in HANDSHAKE else LATEST_HANDSHAKE
     fields = {
         "protocolVersion": version,
-        "capabilities": {**_capabilities(endpoint), "logging": {}},
+        "capabilities": {**_capabilities(endpoint, follow=endpoint.changes), "logging": {}},
         "serverInfo": SERVER_INFO,
         "instructions": endpoint.instructions,
     }

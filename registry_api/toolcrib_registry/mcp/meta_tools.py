@@ -24,7 +24,7 @@ from toolcrib_registry.mcp import calling, results, tool_texts
 from toolcrib_registry.mcp.calling import Calls
 from toolcrib_registry.mcp.outcomes import OfView, Outcome, Plain, Shown
 from toolcrib_registry.mcp.protocol import INVALID_PARAMS, RpcError
-from toolcrib_registry.mcp.requests import Client, Offered, Parts, ToolCall
+from toolcrib_registry.mcp.requests import Client, Offered, Parts, Sessions, ToolCall
 from toolcrib_registry.policy.state import CallerView, is_long
 from toolcrib_registry.search.compat import finder, semantic
 from toolcrib_registry.search.compat.services import service_path
@@ -99,11 +99,12 @@ class MetaTools:
         parts: Parts,
         calls: Calls,
         offered: Offered,
+        sessions: Sessions,
         *,
         split_calls: bool = False,
         compatible_names: bool = False,
     ) -> None:
-        self._parts, self._calls, self.offered = parts, calls, offered
+        self._parts, self._calls, self.offered, self.sessions = parts, calls, offered, sessions
         self._offered = tool_texts.offered(split_calls=split_calls, compatible_names=compatible_names)
         self._listed = orjson.Fragment(orjson.dumps(self._offered))
         known: Mapping[str, Callable[[Client, ToolCall], Awaitable[Outcome]]] = {

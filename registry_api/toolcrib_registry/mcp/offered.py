@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -15,6 +16,7 @@ from toolcrib_registry.calls.service import Named
 from toolcrib_registry.failures import Failure
 from toolcrib_registry.mcp import results, tool_list
 from toolcrib_registry.mcp.calling import Calls, told
+from toolcrib_registry.mcp.following import MOST, Followed
 from toolcrib_registry.mcp.outcomes import Called, OfView, Outcome, Shown
 from toolcrib_registry.mcp.protocol import (
     INTERNAL_ERROR,
@@ -34,8 +36,8 @@ from toolcrib_registry.upstream.lists import Kind
 AWAY_META = "toolcrib.dev/servers-away"
 """In a list's `_meta`: servers, `namespace/name`, of which nothing is listed since they do not answer."""
 _KINDS = {kind.method: kind for kind in (Kind.RESOURCES, Kind.TEMPLATES, Kind.PROMPTS)}
-_METHODS = frozenset({"resources/read", "prompts/get", "completion/complete"})
-METHODS = _METHODS | _KINDS.keys()
+METHODS = frozenset({"resources/read", "prompts/get", "completion/complete"}) | _KINDS.keys()
+_REFUSED = (NotOffered, Ambiguous, Failure)
 _NOT_FOUND_UPSTREAM = (RESOURCE_NOT_FOUND, INVALID_PARAMS)
 
 
@@ -76,14 +78,25 @@ class Offered:
                 )
                 return _answered(client, named, result)
             return await self._read_or_got(client, method, params)
-        except NotOffered:
-            raise _unknown(method, params, client.version) from None
-        except Ambiguous as several:
-            raise _ambiguous(several) from None
         except StateRefused as refused:
             raise RpcError(INVALID_PARAMS, f"{refused.detail}.", refused=True) from refused
-        except Failure as failure:
-            raise _failed(failure, method, params, client.version) from failure
+        except _REFUSED as refused:
+            raise _refused(refused, method, params, client.version) from refused
+
+    async def follow(self, client: Client, uri: str, followed: Followed) -> None:
+        """Have a client told of changes of a resource.
+
+        Raises:
+            RpcError: it is refused, or failed.
+        """
+        if len(followed) >= MOST and uri not in followed:
+            raise RpcError(INVALID_PARAMS, f"At most {MOST} resources are followed at one time.")
+        note = partial(followed.note, uri)
+        try:
+            part_id, end = await self._offerings.follow(client.asker, uri, client.request_id, note)
+        except _REFUSED as refused:
+            raise _refused(refused, "resources/read", {"uri": uri}, client.version) from refused
+        followed.add(uri, part_id, end)
 
     def _list(self, client: Client, kind: Kind, cursor: str | None) -> Outcome:
         after, parts, version = tool_list.after(cursor), self._parts, client.version
@@ -162,6 +175,14 @@ def _ambiguous(several: Ambiguous) -> RpcError:
     return RpcError(
         INVALID_PARAMS, "Several servers have it. Use one of uris.", {"uris": list(several.forms)}
     )
+
+
+def _refused(problem: Exception, method: str, params: Mapping[str, Any], version: str) -> RpcError:
+    if isinstance(problem, Ambiguous):
+        return _ambiguous(problem)
+    if isinstance(problem, Failure):
+        return _failed(problem, method, params, version)
+    return _unknown(method, params, version)
 
 
 def _failed(failure: Failure, method: str, params: Mapping[str, Any], version: str) -> RpcError:

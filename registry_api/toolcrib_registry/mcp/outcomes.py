@@ -43,9 +43,15 @@ class OfView:
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """No result yet: notices of changes until the stream ends. `wanted`: of which lists the client asked to be told."""
+    """No result yet: notices of changes until the stream ends.
+
+    Attributes:
+        wanted: of which lists the client asked to be told.
+        uris: of which resources.
+    """
 
     wanted: frozenset[Kind]
+    uris: tuple[str, ...] = ()
 
 
 Outcome = Plain | Called | OfView | Listening

@@ -6,14 +6,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from mcp_types import CLIENT_CAPABILITIES_META_KEY
+from mcp_types import CLIENT_CAPABILITIES_META_KEY, LOG_LEVEL_META_KEY
 
 from toolcrib.identity import Identity
 from toolcrib_registry.calls.assertions.signing import Assertions
-from toolcrib_registry.calls.backends.port import Progress
+from toolcrib_registry.calls.backends.port import Logs, Progress
 from toolcrib_registry.calls.service import Parts as CallParts
 from toolcrib_registry.identity.authenticator import Asker
 from toolcrib_registry.limits.large_requests import LargeRequests
+from toolcrib_registry.mcp.following import Followed
 from toolcrib_registry.mcp.mirrors import Fields
 from toolcrib_registry.mcp.outcomes import Outcome
 from toolcrib_registry.mcp.protocol import is_stateless
@@ -24,6 +25,8 @@ from toolcrib_registry.upstream.lists import Kind
 
 PROGRESS_TOKEN = "progressToken"
 """In `_meta`: by which the client knows notices of progress."""
+LOG_LEVEL = LOG_LEVEL_META_KEY
+"""In `_meta`: from which level on the client is told what is logged (stateless era)."""
 _OWN = "io.modelcontextprotocol/"
 
 
@@ -53,6 +56,7 @@ class Client:
         request_id: the id of the HTTP request.
         fields: header fields of MCP.
         progress: told how far a call has come; None: the client did not ask, or cannot be told.
+        logs: told what its tool logs; None: the same.
     """
 
     asker: Asker
@@ -60,6 +64,7 @@ class Client:
     request_id: str
     fields: Fields
     progress: Callable[[Progress], Awaitable[None]] | None = None
+    logs: Logs | None = None
 
     @property
     def identity(self) -> Identity:
@@ -119,6 +124,38 @@ class Offered(Protocol):
         """Answer one of their methods."""
         ...
 
+    async def follow(self, client: Client, uri: str, followed: Followed) -> None:
+        """Have a client told of changes of a resource."""
+        ...
+
+
+class Session(Protocol):
+    """What is remembered of a client's session (`mcp.sessions` has it)."""
+
+    level: str
+    """From which level on it is told what is logged."""
+
+    @property
+    def followed(self) -> Followed:
+        """The resources of whose changes it is told."""
+        ...
+
+
+class Sessions(Protocol):
+    """The sessions that this replica remembers (`mcp.sessions` has it)."""
+
+    def level(self, client: Client) -> str:
+        """From which level on the client of a request is told what is logged."""
+        ...
+
+    def unfollow(self, client: Client, uri: str) -> None:
+        """Tell the client's session no more of a resource."""
+        ...
+
+    def of(self, client: Client) -> Session:
+        """The session of a request, remembered from now on."""
+        ...
+
 
 class Endpoint(Protocol):
     """What is served at one path: which tools there are, and what calling one does."""
@@ -129,6 +166,7 @@ class Endpoint(Protocol):
     """Whether its lists may change."""
     offered: Offered
     """Answers for resources and prompts."""
+    sessions: Sessions
 
     async def list(self, client: Client, cursor: str | None) -> Outcome:
         """Answer `tools/list`."""

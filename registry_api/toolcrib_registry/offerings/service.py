@@ -31,6 +31,7 @@ from toolcrib_registry.offerings import directory
 from toolcrib_registry.offerings.directory import Listed, Meant
 from toolcrib_registry.offerings.entries import meta_of
 from toolcrib_registry.offerings.lists import OfferedLists
+from toolcrib_registry.offerings.updates import Updates
 from toolcrib_registry.policy.state import CallerView
 from toolcrib_registry.upstream.exchanges import Answered
 from toolcrib_registry.upstream.lists import Kind
@@ -79,10 +80,11 @@ class Offerings:
     Args:
         parts: of the registry.
         lists: what servers list, and what asks them.
+        updates: follows resources.
     """
 
-    def __init__(self, parts: calls.Parts, lists: OfferedLists) -> None:
-        self._parts, self._lists, self._requests = parts, lists, lists.requests
+    def __init__(self, parts: calls.Parts, lists: OfferedLists, updates: Updates) -> None:
+        self._parts, self._lists, self._requests, self._updates = parts, lists, lists.requests, updates
         self._made: OrderedDict[Hashable, tuple[directory.Offers, Listed]] = OrderedDict()
 
     @property
@@ -189,6 +191,31 @@ class Offerings:
         return await self._asked(
             asker, meant, "completion/complete", params, request_id, lambda _: NO_EXCHANGE, _completion
         )
+
+    async def follow(
+        self, asker: Asker, uri: str, request_id: str, told: Callable[[], None]
+    ) -> tuple[str, Callable[[], None]]:
+        """Have `told` called after each change of a resource: the id of what stands for it, and what ends that.
+
+        Raises:
+            NotOffered: no visible server has it. Ambiguous: several do. NotTold: nobody tells of its changes.
+            Failure: it was refused or failed; the code says how.
+        """
+        meant = await self._resource(asker, uri)
+        named, identity = await self._named(asker, meant.part), asker.identity
+        assert identity is not None
+
+        async def ask(named: Named) -> Callable[[], None]:
+            caller = Caller(identity, asker.token)
+            return await breaking.within(
+                self._lists.breakers,
+                named.tool,
+                lambda: self._updates.follow(named.tool, meant.key, caller, told),
+            )
+
+        params = {"uri": meant.key}
+        _, end = await calls.governed(self._parts, identity, named, ask, lambda _: "ok", params)
+        return named.tool.tool_id, end
 
     async def _resource(self, asker: Asker, uri: str) -> Meant:
         caller_view = await self._parts.state.caller_view(asker.identity)

@@ -33,6 +33,7 @@ from toolcrib_registry.upstream.protocol import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO,
     CLIENT_INFO_META_KEY,
+    LOG_LEVEL_META_KEY,
     PROGRESS_TOKEN,
     PROTOCOL_VERSION_META_KEY,
 )
@@ -165,6 +166,49 @@ class McpClient:
                 values = await stack.enter_async_context(self._notices(server, asking, link, kinds))
             yield _notifications(values)
 
+    @asynccontextmanager
+    async def follow(
+        self, server: Server, asking: Asking, uris: Sequence[str]
+    ) -> AsyncIterator[AsyncIterator[Notification] | None]:
+        """The server's notices that these resources have changed, for as long as it sends any; None: it does not tell of all of them.
+
+        In the handshake era by a session of its own: servers take one stream a session. `asking.seconds` is for the beginning.
+
+        Raises:
+            McpFailure, OutboundError: there is no stream.
+        """
+        async with AsyncExitStack() as stack:
+            async with _deadline(asking):
+                link = await self._link(self._of(server), asking)
+                if link.stateless:
+                    asked: Mapping[str, Any] = {"notifications": {"resourceSubscriptions": list(uris)}}
+                    body, fields = self._written(link, Question("subscriptions/listen", asked), self._ids())
+                    values = await stack.enter_async_context(
+                        self._exchanges.notices(server, asking, "POST", body, fields)
+                    )
+                    told = _notifications(values)
+                    first = await anext(told, None)
+                    notices: AsyncIterator[Notification] | None = told
+                    if first is None or not lists.tells_of(first, uris):
+                        notices = None
+                elif lists.offers_subscriptions(link.facts):
+                    notices = await self._subscribed(server, asking, uris, stack)
+                else:
+                    notices = None
+            yield notices
+
+    async def _subscribed(
+        self, server: Server, asking: Asking, uris: Sequence[str], stack: AsyncExitStack
+    ) -> AsyncIterator[Notification]:
+        link = await sessions.begin(self._exchanges, server, asking, self._ids())
+        known = _Known(server, link, handshake=True, sign=asking.sign)
+        stack.callback(self._end, known)
+        fields = sessions.fields_of(link)
+        values = await stack.enter_async_context(self._exchanges.notices(server, asking, "GET", None, fields))
+        for uri in uris:
+            await self._exchanged(server, asking, Question("resources/subscribe", {"uri": uri}), link)
+        return _notifications(values)
+
     def _notices(
         self, server: Server, asking: Asking, link: Link, kinds: Sequence[Kind]
     ) -> AbstractAsyncContextManager[AsyncIterator[Any]]:
@@ -204,6 +248,8 @@ class McpClient:
                 and heard.params.get(PROGRESS_TOKEN) == id_
             ):
                 await question.progress(heard.params)
+            elif question.logged is not None and heard.method == "notifications/message":
+                await question.logged(heard.params)
 
         body, fields = self._written(link, question, id_)
         try:
@@ -227,6 +273,8 @@ class McpClient:
             CLIENT_INFO_META_KEY: CLIENT_INFO,
             CLIENT_CAPABILITIES_META_KEY: question.capabilities,
         }
+        if question.log_level:
+            meta[LOG_LEVEL_META_KEY] = question.log_level
         fields = {VERSION: link.facts.version, METHOD: question.method, **question.fields}
         name = question.params.get(NAMED.get(question.method, ""))
         if isinstance(name, str):

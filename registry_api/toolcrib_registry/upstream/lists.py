@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from toolcrib_registry.upstream.errors import AnswerBroken
 from toolcrib_registry.upstream.exchanges import Answered
+from toolcrib_registry.upstream.messages import Notification
 from toolcrib_registry.upstream.servers import Bounds, Facts, Question
 
 
@@ -47,9 +48,23 @@ _METHODS = {
     Kind.TEMPLATES: "resources/templates/list",
     Kind.PROMPTS: "prompts/list",
 }
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 CHANGING = (Kind.TOOLS, Kind.RESOURCES, Kind.PROMPTS)
 """Of which servers tell changes, each by a notification of its own."""
 BY_NOTICE = {kind.changed: kind for kind in CHANGING}
+
+
+def offers_subscriptions(facts: Facts) -> bool:
+    """Whether the server tells of changes of single resources, by its own word (handshake era)."""
+    said = facts.capabilities.get("resources")
+    return type(said) is dict and said.get("subscribe") is True
+
+
+def tells_of(first: Notification, uris: Sequence[str]) -> bool:
+    """Whether the first message of a subscription says that all these resources are followed (2026-07-28)."""
+    honoured = first.params.get("notifications")
+    told = honoured.get("resourceSubscriptions") if type(honoured) is dict else None
+    return first.method == ACKNOWLEDGED and type(told) is list and all(uri in told for uri in uris)
 
 
 class Cut(StrEnum):

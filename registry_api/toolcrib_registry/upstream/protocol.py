@@ -7,6 +7,7 @@ from typing import Any, Final
 from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,
+    LOG_LEVEL_META_KEY,
     PROTOCOL_VERSION_META_KEY,
     SERVER_INFO_META_KEY,
     ClientCapabilities,
@@ -31,6 +32,7 @@ __all__ = [
     "HEADER_MISMATCH",
     "INVALID_REQUEST",
     "LATEST_HANDSHAKE",
+    "LOG_LEVEL_META_KEY",
     "METHOD_NOT_FOUND",
     "MISSING_REQUIRED_CLIENT_CAPABILITY",
     "OWN",

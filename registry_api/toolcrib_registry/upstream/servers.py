@@ -103,6 +103,8 @@ class Question:
         capabilities: those of the client on whose behalf it is asked (stateless era).
         fields: header fields that repeat arguments (stateless era).
         progress: told each notice of progress; None: none is wanted.
+        logged: told each log message; None: none is wanted.
+        log_level: from which level on; empty: none is wanted (stateless era).
         at_most: bytes of the answer; None: `Bounds.answer_bytes`.
     """
 
@@ -112,6 +114,8 @@ class Question:
     capabilities: Mapping[str, Any] = field(default_factory=dict)
     fields: Mapping[str, str] = field(default_factory=dict)
     progress: Callable[[Mapping[str, Any]], Awaitable[None]] | None = None
+    logged: Callable[[Mapping[str, Any]], Awaitable[None]] | None = None
+    log_level: str = ""
     at_most: int | None = None
 
 

@@ -139,12 +139,19 @@ class ViewStream:
         identity: what the token proved.
         agents: verifies the request's Authorization headers again when an issuer's keys change.
         authorization: those headers.
+        woken: set when there is something to tell besides.
     """
 
     def __init__(
-        self, parts: Parts, identity: Identity, agents: Authenticator, authorization: list[bytes]
+        self,
+        parts: Parts,
+        identity: Identity,
+        agents: Authenticator,
+        authorization: list[bytes],
+        woken: asyncio.Event | None = None,
     ) -> None:
         self._parts = parts
+        self._woken = asyncio.Event() if woken is None else woken
         self._identity = identity
         self._agents = agents
         self._authorization = authorization
@@ -206,6 +213,7 @@ class ViewStream:
             if not await self._verified():
                 yield self._end("invalid_token")
                 return
+            self._woken.clear()
             found = await self._round(gone)
             if found is None:
                 continue
@@ -218,7 +226,7 @@ class ViewStream:
                 yield self._end("invalid_token")
                 return
             until = min(caller_view.until, self._identity.expires_at)
-            if not await _first(changed, parts.clock.sleep_until(until), gone):
+            if not await _first(changed, self._woken, parts.clock.sleep_until(until), gone):
                 yield Piece(b": keep-alive\n\n")
 
     def _end(self, reason: str) -> Piece:
@@ -299,11 +307,15 @@ class WatchStream(ViewStream):
 
 
 async def _first(
-    changed: asyncio.Event, clock: Coroutine[object, object, None], gone: asyncio.Task[None]
+    changed: asyncio.Event,
+    woken: asyncio.Event,
+    clock: Coroutine[object, object, None],
+    gone: asyncio.Task[None],
 ) -> bool:
-    """Wait for a change, the clock or the client's end; False: nothing happened for `KEEP_ALIVE` seconds."""
+    """Wait for a change, something to tell, the clock or the client's end; False: nothing happened for `KEEP_ALIVE` seconds."""
     tasks: list[asyncio.Task[Any]] = [
         asyncio.create_task(changed.wait()),
+        asyncio.create_task(woken.wait()),
         asyncio.create_task(clock),
     ]
     try:

@@ -28,6 +28,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "resources/list": {},
     "resources/read": {"uri": "file:///x"},
     "resources/subscribe": {"uri": "file:///x"},
+    "resources/unsubscribe": {"uri": "file:///x"},
     "resources/templates/list": {},
     "completion/complete": {
         "ref": {"type": "ref/prompt", "name": "x"},
@@ -40,13 +41,20 @@ METHODS: dict[str, dict[str, Any]] = {
 OFFERED = {"prompts/list", "resources/list", "resources/templates/list"}
 ABSENT = {"prompts/get", "resources/read", "completion/complete"}
 """Served, and there is nothing that they could answer with."""
+FOLLOWING = {"resources/subscribe", "resources/unsubscribe"}
+"""Served where there are streams: a client of 2025 has them at /mcp/direct alone."""
 OLDER = {"initialize", "ping", "logging/setLevel", "tools/list", "tools/call"} | OFFERED | ABSENT
 NEWER = {"server/discover", "tools/list", "tools/call", "subscriptions/listen"} | OFFERED | ABSENT
 
 
-def capabilities(*, changes: bool) -> dict[str, Any]:
+def capabilities(*, changes: bool, follow: bool) -> dict[str, Any]:
     lists = {"listChanged": changes}
-    return {"tools": lists, "resources": lists, "prompts": lists, "completions": {}}
+    return {
+        "tools": lists,
+        "resources": {**lists, "subscribe": follow},
+        "prompts": lists,
+        "completions": {},
+    }
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +73,11 @@ def test_each_revision_has_its_own_methods_and_no_others(r: RunningRegistry, ver
     for method, params in METHODS.items():
         if path == "/mcp/direct" and method == "tools/call":
             params = {"name": "calculator"}
-        if method not in (NEWER if version == STATELESS else OLDER):
+        older = OLDER | FOLLOWING if path == "/mcp/direct" else OLDER
+        if method not in (NEWER if version == STATELESS else older):
             status = 404 if version == STATELESS else 200
             assert client.error(method, params) == (status, -32601, "Method not found."), method
-        elif method in ABSENT:
+        elif method in ABSENT or method == "resources/subscribe":
             assert client.error(method, params)[1] in (-32602, -32002), method
         elif method != "subscriptions/listen":
             client.result(method, params)
@@ -114,7 +123,7 @@ def test_initialize_answers_the_asked_revision_or_the_latest_of_its_era(
 
     assert found["protocolVersion"] == answered
     assert found["serverInfo"] == {"name": "toolcrib", "title": "Toolcrib", "version": __version__}
-    assert found["capabilities"] == {**capabilities(changes=True), "logging": {}}
+    assert found["capabilities"] == {**capabilities(changes=True, follow=True), "logging": {}}
 
 
 def test_initialize_gives_a_session_id_that_nobody_stores(r: RunningRegistry) -> None:
@@ -140,7 +149,7 @@ def test_discovery_says_what_is_served(r: RunningRegistry, path: str) -> None:
     found = McpClient(r, path=path).result("server/discover")
 
     assert found["supportedVersions"] == list(VERSIONS)
-    assert found["capabilities"] == capabilities(changes=path == "/mcp/direct")
+    assert found["capabilities"] == capabilities(changes=path == "/mcp/direct", follow=True)
     assert found["_meta"][f"{OWN}serverInfo"]["version"] == __version__
     assert (found["cacheScope"], found["ttlMs"] > 0) == ("private", True)
 

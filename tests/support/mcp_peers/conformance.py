@@ -55,7 +55,7 @@ _BOTH = (
     "json-schema-2020-12",
 )
 REQUIRED: Mapping[str, tuple[str, ...]] = {
-    "2025-11-25": (*_BOTH, "server-initialize", "ping", "logging-set-level"),
+    "2025-11-25": (*_BOTH, "server-initialize", "ping", "logging-set-level", "tools-call-with-logging"),
     "2026-07-28": (
         *_BOTH,
         "server-stateless",
@@ -99,7 +99,7 @@ _OFFERED = (
     "prompts-get-with-image",
 )
 THROUGH: Mapping[str, tuple[str, ...]] = {
-    "2025-11-25": (*REQUIRED["2025-11-25"], *_OFFERED),
+    "2025-11-25": (*REQUIRED["2025-11-25"], *_OFFERED, "resources-subscribe", "resources-unsubscribe"),
     # of `server-stateless`, one check is expected to fail
     "2026-07-28": (
         *(each for each in REQUIRED["2026-07-28"] if each != "server-stateless"),

@@ -18,6 +18,7 @@ from toolcrib_registry.calls.backends.port import (
     Embedded,
     Exchange,
     InputRequired,
+    Logged,
     Progress,
     Text,
     ToolAnswer,
@@ -61,6 +62,13 @@ async def _progress(exchange: Exchange) -> ToolAnswer:
     if exchange.progress is not None:
         for done in (0, 50, 100):
             await exchange.progress(Progress(done, 100))
+    return _answer(Text("done"))
+
+
+async def _logging(exchange: Exchange) -> ToolAnswer:
+    if exchange.logs is not None:
+        for said in ("started", "processing data", "completed"):
+            await exchange.logs.tell(Logged("info", json.dumps(f"Tool execution {said}").encode()))
     return _answer(Text("done"))
 
 
@@ -141,5 +149,6 @@ BEHAVIOURS: Mapping[str, Behaviour] = {
     "test_multiple_content_types": _content(Text("Multiple content types test:"), _IMAGE, _MIXED),
     "test_sampling": _Asking(({"question": _SAMPLING},)),
     "test_streaming_elicitation": _Asking(({"user_name": _NAME},)),
+    "test_tool_with_logging": _logging,
     "test_tool_with_progress": _progress,
 }

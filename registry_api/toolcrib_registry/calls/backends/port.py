@@ -89,6 +89,34 @@ class Progress:
     message: str | None = None
 
 
+LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+"""Of what a backend logs, the least first (RFC 5424 §6.2.1, as MCP names them)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """What a backend logs during a call: `data` is JSON, encoded."""
+
+    level: str
+    data: bytes = field(repr=False)
+    logger: str | None = None
+
+
+Told = Progress | Logged
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """Told what a backend logs, from `level` on."""
+
+    level: str
+    tell: Callable[[Logged], Awaitable[None]]
+
+    def take(self, level: object) -> bool:
+        """Whether what is logged at a level is told."""
+        return level in LEVELS and LEVELS.index(str(level)) >= LEVELS.index(self.level)
+
+
 @dataclass(frozen=True, slots=True)
 class Exchange:
     """What of the caller's client goes on to a backend whose protocol can carry it.
@@ -99,6 +127,7 @@ class Exchange:
         responses: to what the tool asked for (`InputRequired`), by the same names.
         state: of `InputRequired`, given back.
         progress: told how far the call has come; None: the client did not ask.
+        logs: told what the backend logs; None: the client did not ask.
         token: the caller's, to be exchanged at the issuer that made it, for a backend that takes tokens of callers. It goes to no
             backend. Empty: there is none, or the backend takes none.
     """
@@ -108,6 +137,7 @@ class Exchange:
     responses: Mapping[str, Any] | None = None
     state: str | None = None
     progress: Callable[[Progress], Awaitable[None]] | None = None
+    logs: Logs | None = None
     token: str = field(default="", repr=False)
 
 

@@ -54,14 +54,6 @@ def test_retries_of_many_servers_drift_apart() -> None:
     assert last == pytest.approx(first * 1.1)
 
 
-def test_a_stream_that_breaks_is_asked_for_again_soon_and_one_that_floods_later() -> None:
-    assert pacing.until_heard(0, refused=False, too_fast=False) == 0.5
-    assert pacing.until_heard(99, refused=False, too_fast=False) == 60
-    assert pacing.until_heard(0, refused=False, too_fast=True) == 15
-    assert pacing.until_heard(99, refused=False, too_fast=True) == 600
-    assert pacing.until_heard(0, refused=True, too_fast=False) == 600
-
-
 class TestAllowance:
     def test_some_notices_cause_looks_at_once_and_then_one_every_two_seconds(self) -> None:
         now = 0.0

@@ -15,10 +15,11 @@ from toolcrib.schemas import header_marks
 from toolcrib.schemas.header_marks import Mirror
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.calls.arguments import CheckedArguments
+from toolcrib_registry.calls.backends import nesting
 from toolcrib_registry.calls.backends.authenticating import Caller
 from toolcrib_registry.calls.backends.mcp.answers import judged
 from toolcrib_registry.calls.backends.mcp.requests import McpRequests
-from toolcrib_registry.calls.backends.port import NO_EXCHANGE, Exchange, Progress, ToolAnswer
+from toolcrib_registry.calls.backends.port import NO_EXCHANGE, Exchange, Logged, Logs, Progress, ToolAnswer
 from toolcrib_registry.calls.backends.remedies import CLUSTER, Remedies
 from toolcrib_registry.calls.backends.routes import (
     Asserts,
@@ -28,16 +29,18 @@ from toolcrib_registry.calls.backends.routes import (
 from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.echoed_secrets import Secrets
-from toolcrib_registry.calls.errors import NoBackend
+from toolcrib_registry.calls.errors import NoBackend, UpstreamProtocol
 from toolcrib_registry.calls.oauth.tokens import Tokens
 from toolcrib_registry.limits.large_requests import LargeRequests
 from toolcrib_registry.outbound.guard import PolicySource
-from toolcrib_registry.upstream import header_fields
+from toolcrib_registry.upstream import header_fields, messages
 from toolcrib_registry.upstream.client import McpClient
 from toolcrib_registry.upstream.servers import Question
 
 _MOST_MIRRORS = 4_096
 _MOST_MESSAGE = 4_096
+_MOST_LOGGED, _MOST_LOG_BYTES, _MOST_LOG_DEPTH, _MOST_LOGGER = 1_000, 16 << 10, 16, 256
+"""Of one call: messages, and of each its bytes, its depth and the characters of its logger's name; others are left out."""
 
 
 class McpBackend:
@@ -145,6 +148,8 @@ class McpBackend:
             exchange.capabilities,
             header_fields.fields_of(mirrors, arguments.value) if mirrors else {},
             None if exchange.progress is None else _told(exchange.progress, hidden),
+            None if exchange.logs is None else _logged(exchange.logs, hidden),
+            "" if exchange.logs is None else exchange.logs.level,
         )
 
     def _mirrors_of(self, tool: PublishedTool) -> tuple[Mirror, ...]:
@@ -155,6 +160,30 @@ class McpBackend:
             if len(self._mirrors) > _MOST_MIRRORS:
                 self._mirrors.popitem(last=False)
         return found
+
+
+def _logged(logs: Logs, hidden: list[str]) -> Callable[[Mapping[str, Any]], Awaitable[None]]:
+    """Tells what is logged, within bounds; a message that repeats what was sent to authenticate is left out."""
+    left = _MOST_LOGGED
+
+    async def tell(params: Mapping[str, Any]) -> None:
+        nonlocal left
+        level, logger = params.get("level"), params.get("logger")
+        if "data" not in params or not logs.take(level) or left <= 0:
+            return
+        left -= 1
+        try:
+            nesting.check(params["data"], _MOST_LOG_DEPTH)
+            data = messages.encoded(params["data"])
+        except UpstreamProtocol:
+            return
+        if len(data) > _MOST_LOG_BYTES:
+            return
+        name = logger[:_MOST_LOGGER] if isinstance(logger, str) else None
+        if not Secrets.of(hidden).repeated_in(data + (name or "").encode(errors="replace")):
+            await logs.tell(Logged(str(level), data, name))
+
+    return tell
 
 
 def _told(
