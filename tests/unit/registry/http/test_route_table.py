@@ -90,6 +90,7 @@ def deps() -> Any:
         assertions=unused,
         clock=unused,
         offered=SimpleNamespace(requests=None),
+        updates=None,
     )
 
 
