@@ -25,6 +25,7 @@ class OfferingServer:
         reading: reads of resources wait for it.
         ttl_ms: for how long it says that its lists may be kept.
         meta: of each entry's contents.
+        endless: its lists have no last page.
     """
 
     resources: list[dict[str, Any]] = field(default_factory=list)
@@ -36,6 +37,7 @@ class OfferingServer:
     reading: threading.Event | None = None
     ttl_ms: int = 0
     meta: dict[str, Any] = field(default_factory=dict)
+    endless: bool = False
     port: int = 0
 
     @property
@@ -60,6 +62,8 @@ class OfferingServer:
             "cacheScope": "private",
             **self._result(method, params),
         }
+        if self.endless and method.endswith("/list"):
+            result["nextCursor"] = str(len(self.asked))
         return Answer(
             json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode(), headers=JSON
         )

@@ -195,8 +195,10 @@ def _usable(kind: Kind, found: Listed, server: str, hidden: tuple[str, ...]) -> 
     """The usable entries of a list.
 
     Raises:
-        UpstreamProtocol: it repeats what was sent to authenticate.
+        UpstreamProtocol: it is longer than what is read of it, or repeats what was sent to authenticate.
     """
+    if found.cut is not None:
+        raise UpstreamProtocol(f"the server's list is not passed on: {found.cut}")
     kept, secrets = entries(kind, found.entries, server), Secrets.of(hidden)
     if any(secrets.repeated_in(entry.key.encode() + entry.rest) for entry in kept):
         raise UpstreamProtocol("the server's list repeats its credential and is withheld")

@@ -328,6 +328,34 @@ def test_an_answer_or_a_list_that_repeats_the_servers_credential_is_withheld(
     assert secret not in read.text + listed.text
 
 
+def test_a_resource_of_a_hundred_megabytes_is_an_error_and_the_next_one_is_read(
+    world: World, one: OfferingServer
+) -> None:
+    world.serve(one, "docs")
+    world.grant("docs:use")
+    client = McpClient(world.running)
+    one.meta = {"text": "x" * 100_000_000}
+    read = client.ask("resources/read", {"uri": "docs://readme"})
+    assert read.json()["error"]["data"] == {"code": "upstream_too_large"}
+    assert len(read.content) < 1_000
+    one.meta = {}
+    assert client.result("resources/read", {"uri": "docs://readme"})["contents"][0]["text"] == "of one"
+
+
+def test_a_list_without_an_end_is_not_listed_in_part_and_hides_no_others(
+    world: World, one: OfferingServer, other: OfferingServer
+) -> None:
+    one.endless = True
+    other.resources = [{"uri": "other://readme", "name": "readme"}]
+    world.serve(one, "docs")
+    world.serve(other, "more")
+    world.grant("docs:use", "more:use")
+    listed = McpClient(world.running).result("resources/list")
+    assert [each["uri"] for each in listed["resources"]] == ["other://readme"]
+    assert listed["_meta"]["toolcrib.dev/servers-away"] == ["team/docs"]
+    assert len(one.of("resources/list")) == 100
+
+
 def test_numbers_beyond_64_bits_are_passed_on(world: World, one: OfferingServer) -> None:
     one.meta = {"_meta": {"at": 10**30}}
     world.serve(one, "docs")
