@@ -12,12 +12,16 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from mcp_upstream import handshake, running, stateless
+from imported import toolserver
+from mcp_client import McpClient
+from mcp_upstream import STATELESS, Wire, handshake, running, stateless
+from published import account
 from realparts.processes import wait_until
 from registry_harness import ISSUER, RunningRegistry, binding, running_registry, tool
 from scripted_backend import ScriptedBackend
 from stub_server import Answer, Asked, answering
 from token_endpoint import auth, credentials
+from toolcrib import publishing
 from toolcrib.identity import Issuer, ScopesPolicy
 from toolcrib.resources.backends import AuthType
 from toolcrib.wire.backends import PublishedBackend, PublishedMcp
@@ -130,6 +134,49 @@ def test_new_keys_of_an_issuer_end_what_was_exchanged_with_the_earlier_ones(
 
     assert call(registry, token)[0] == 200
     assert len(asked) == 2
+
+
+def test_resources_are_listed_and_read_by_each_callers_own_token(
+    registry: RunningRegistry, asked: list[Asked]
+) -> None:
+    up = registry.up  # type: ignore[attr-defined]
+    kept = {"ttlMs": 60_000, "cacheScope": "private"}
+
+    async def list_(wire: Wire) -> None:
+        await wire.result(resources=[{"uri": "docs://mine", "name": "mine"}], **kept)
+
+    async def discover(wire: Wire) -> None:
+        await wire.result(
+            resultType="complete", supportedVersions=[STATELESS], capabilities={"resources": {}}, **kept
+        )
+
+    async def read(wire: Wire) -> None:
+        await wire.result(contents=[{"uri": "docs://mine", "text": "x"}], **kept)
+
+    up.on |= {"resources/list": list_, "resources/read": read, "server/discover": discover}
+    server = publishing.server(toolserver("files", up.url), None)
+    assert server is not None
+    how = auth("team").model_copy(update={"type": AuthType.TOKEN_EXCHANGE})
+    parts = [
+        part.model_copy(update={"backend": part.backend.model_copy(update={"auth": how})})
+        for part in server.parts
+        if part.backend is not None
+    ]
+    two = (account("team", "bot"), account("team", "twin"))
+    registry.publish(
+        servers=[server.model_copy(update={"parts": tuple(parts)})],
+        bindings=[binding("files", ("files:use",), subjects=two)],
+    )
+
+    for who in ("bot", "twin", "bot"):
+        client = McpClient(registry, who=who)
+        assert [each["uri"] for each in client.result("resources/list")["resources"]] == ["docs://mine"]
+        client.result("resources/read", {"uri": "docs://mine"})
+
+    assert len(up.of("resources/list")) == 2, "no list of another caller is shown"
+    tokens = {parse_qs(r.body.decode())["subject_token"][0] for r in asked}
+    assert len(tokens) >= 2
+    assert {w.request.headers["authorization"] for w in up.wires} == {f"Bearer {EXCHANGED}"}
 
 
 @pytest.mark.parametrize("registry", [handshake], indirect=True)

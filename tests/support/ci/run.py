@@ -125,6 +125,13 @@ def steps(seed: int) -> tuple[Step, ...]:
             600,
             2,
         ),
+        Step(
+            "openapi-documents",
+            "real OpenAPI documents imported, called and searched: make openapi-documents (needs npm, once)",
+            ("openapi-documents",),
+            600,
+            2,
+        ),
         Step("wheel", "the built wheel, in a clean environment", ("wheel-smoke",), 900, 2),
         Step(
             "cluster-test", "the chart on a real node: make cluster-test", ("cluster-test",), 4800, 2, "node"
