@@ -4,6 +4,7 @@ It prints its port once it listens. Tools: `add`, `fails`, `blocks`, `asks` (whi
 the given name and tells of it). `sdk stdio` speaks over standard input and output instead.
 With `login` as a third word, it wants a token that an authorization server gives, and accepts none;
 with `issuer=URL` it accepts those of this OpenID provider (sdk alone).
+With `touched`, the SDK's server has the resource `peer://note` too, and the tool `touch`, which tells that it has changed.
 With `changing`, the SDK's server has `target`, and `change`, which gives that another value of the field that it names.
 """
 
@@ -105,6 +106,19 @@ def sdk(as_json: bool, login: bool, issuer: str | None, port: int) -> object:
         await ctx.notify_tools_changed()  # 2026-07-28
         await ctx.session.send_tool_list_changed()  # earlier
         return name
+
+    if "touched" in sys.argv:
+
+        @server.resource("peer://note")
+        def note() -> str:
+            """A note."""
+            return "text"
+
+        @server.tool()
+        async def touch(ctx: Context) -> str:
+            """Change the note."""
+            await ctx.notify_resource_updated("peer://note")
+            return "touched"
 
     if "changing" in sys.argv:
         changing(server)
