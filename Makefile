@@ -25,9 +25,10 @@ SYSTEM_PYTHON := $(or $(PYTHON),$(firstword $(foreach p,python3 python3.11 pytho
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := core operator registry_api agent_runner cli client tests bench examples requirements docs helm
 PEERS := tests/support/mcp_peers
+FRAMEWORKS := tests/support/frameworks/locks
 LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test fresh-machine-test cluster-demo proof attack bench tails bench-context bench-search bench-search-recall bench-search-scale bench-search-sizes search-gate search-faults revocation hidden-timing large-namespaces bulkheads mcp-conformance mcp-peers mcp-servers mcp-replicas mcp-bench openapi-documents growth health mcp-tokens image wheel wheel-smoke client-size ci clean
+.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test fresh-machine-test cluster-demo proof attack bench tails bench-context bench-search bench-search-recall bench-search-scale bench-search-sizes search-gate search-faults revocation hidden-timing large-namespaces bulkheads mcp-conformance mcp-peers frameworks mcp-servers mcp-replicas mcp-bench openapi-documents growth health mcp-tokens image wheel wheel-smoke client-size ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-18s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +74,7 @@ lock: env ## Resolve the dependencies again and write requirements/*.txt
 	$(BIN)/uv $(LOCK) pyproject.toml --extra otel -o requirements/runtime.txt
 	$(BIN)/uv $(LOCK) pyproject.toml --extra otel --group dev -o requirements/dev.txt
 	$(BIN)/uv $(LOCK) --group image -c requirements/dev.txt -o requirements/build.txt
+	for lock in $(FRAMEWORKS)/*.in; do $(BIN)/uv $(LOCK) $$lock -o $${lock%.in}.txt || exit 1; done
 	for name in current earlier; do $(BIN)/uv $(LOCK) $(PEERS)/python/$$name.in -o $(PEERS)/python/$$name.txt || exit 1; done
 	@$(BIN)/python requirements/environment.py $(VENV)
 
@@ -111,6 +113,9 @@ mcp-conformance: env ## MCP's conformance suite against /mcp/direct, in both rev
 mcp-peers: env ## MCP clients and servers of others against a registry: SDKs, frameworks, the inspector; needs npm, once
 	@$(BIN)/python $(PEERS)/environments.py
 	$(BIN)/python -m pytest -n $(JOBS) $(DIST) -m peers tests/peers tests/cluster $(ARGS)
+
+frameworks: env ## Agents of other people's frameworks against a registry, one script for all; writes the table of docs/guides/frameworks.md; ARGS=--changed checks it
+	@PYTHONPATH=tests/support $(BIN)/python -m frameworks.conformance $(ARGS)
 
 mcp-servers: env ## Import MCP's reference servers of npm and PyPI, call them through a registry, print a table; needs npm, once
 	@$(BIN)/python $(PEERS)/environments.py

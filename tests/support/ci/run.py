@@ -119,6 +119,13 @@ def steps(seed: int) -> tuple[Step, ...]:
             "peers",
         ),
         Step(
+            "frameworks",
+            "frameworks: make frameworks, the adapters and what changed (the first run installs them)",
+            ("frameworks", "ARGS=--changed"),
+            1200,
+            2,
+        ),
+        Step(
             "mcp-bench",
             "what MCP costs, by ratios alone: make mcp-bench ARGS=--quick",
             ("mcp-bench", "ARGS=--quick"),

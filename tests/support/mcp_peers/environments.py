@@ -59,7 +59,7 @@ def required() -> bool:
 
 def python(name: str) -> Path:
     """The interpreter of one of the environments in `PYTHON`. Raises PeersMissingError."""
-    return _there(_python_folder(name)) / "bin" / "python"
+    return _there(_locked_folder(_lock(name))) / "bin" / "python"
 
 
 def node_modules() -> Path:
@@ -87,15 +87,7 @@ def provide() -> None:
     if npm is None and not (_npm_folder() / _DONE).is_file():
         raise NpmMissingError(_NPM_MISSING)
     for name in PYTHON:
-        folder = _python_folder(name)
-        lock = LOCKS / "python" / f"{name}.txt"
-        packages = sum(line[:1].isalnum() for line in lock.read_text().splitlines())
-        with _making(folder, f"{packages} Python packages") as wanted:
-            if wanted:
-                _run([sys.executable, "-m", "venv", str(folder)])
-                pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install"]
-                # The lock is whole; pip's own resolver refuses extras of a locked package (`pydantic[email]`).
-                _run([*pip, "--quiet", "--no-deps", "--require-hashes", "-r", str(lock)])
+        provide_locked(_lock(name))
     folder = _npm_folder()
     with _making(folder, "Node and its packages") as wanted:
         if wanted:
@@ -109,6 +101,19 @@ def provide() -> None:
     _provide_source()
 
 
+def provide_locked(lock: Path) -> Path:
+    """The interpreter of an environment with exactly the packages of this lock, made where it is missing. Raises PeersMissingError."""
+    folder = _locked_folder(lock)
+    packages = sum(line[:1].isalnum() for line in lock.read_text().splitlines())
+    with _making(folder, f"{packages} Python packages") as wanted:
+        if wanted:
+            _run([sys.executable, "-m", "venv", str(folder)])
+            pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install"]
+            # The lock is whole; pip's own resolver refuses extras of a locked package (`pydantic[email]`).
+            _run([*pip, "--quiet", "--no-deps", "--require-hashes", "-r", str(lock)])
+    return folder / "bin" / "python"
+
+
 def sdk_source() -> Path:
     """The folder with the Python SDK's own examples, which no wheel has. Raises PeersMissingError."""
     return _there(_source_folder())
@@ -116,7 +121,7 @@ def sdk_source() -> Path:
 
 def _provide_source() -> None:
     """Unpack what is wanted of PyPI's source distribution, by the hash that stands in the lock."""
-    folder, lock = _source_folder(), LOCKS / "python" / "current.txt"
+    folder, lock = _source_folder(), _lock("current")
     with _making(folder, "the Python SDK's everything-server") as wanted:
         if not wanted:
             return
@@ -136,12 +141,15 @@ def _provide_source() -> None:
 
 
 def _source_folder() -> Path:
-    return _folder("sdk", [LOCKS / "python" / "current.txt"], SDK_EXAMPLE)
+    return _folder("sdk", [_lock("current")], SDK_EXAMPLE)
 
 
-def _python_folder(name: str) -> Path:
-    lock = LOCKS / "python" / f"{name}.txt"
-    return _folder(name, [lock], f"{sys.version_info[:2]} {sys.platform}")
+def _lock(name: str) -> Path:
+    return LOCKS / "python" / f"{name}.txt"
+
+
+def _locked_folder(lock: Path) -> Path:
+    return _folder(lock.stem, [lock], f"{sys.version_info[:2]} {sys.platform}")
 
 
 def _npm_folder() -> Path:

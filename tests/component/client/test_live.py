@@ -1,0 +1,170 @@
+"""What adapters to frameworks offer a model, against a running registry; the frameworks themselves are in `make frameworks`."""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from frameworks.world import Door
+from registry_harness import RunningRegistry, backend, binding, running_registry, tool
+from stub_server import Answer, Asked, answering
+from toolcrib_client import AsyncToolcrib, RegistryUnavailable, Unauthorized
+from toolcrib_client.live import DISCOVERY, LiveTools
+from toolcrib_client.results import LoadedTool
+
+CLIENT = Path(__file__).parents[3] / "client" / "toolcrib_client"
+ADAPTERS = ("pydantic_ai",)
+EXPRESSION = {"type": "object", "properties": {"expression": {"type": "string"}}, "required": ["expression"]}
+GRANT = binding("planner", ("calculator:use",))
+READER = binding("planner", ("file_reader:use",), name="reader")
+
+
+@pytest.fixture
+def registry() -> Iterator[RunningRegistry]:
+    def answer(asked: Asked) -> Answer:
+        return Answer(json.dumps({"result": asked.json()["expression"]}).encode())
+
+    with answering(answer) as port:
+        names = ("calculator", "file_reader", "secret")
+        tools = [tool(n, input_schema=EXPRESSION, backend=backend(port)) for n in names]
+        with running_registry(tools, [GRANT, READER]) as running:
+            yield running
+
+
+def met(
+    registry: RunningRegistry, work: Callable[[LiveTools], Awaitable[None]], *, url: str = "", **options: bool
+) -> None:
+    async def run() -> None:
+        async with AsyncToolcrib(
+            url or registry.url, lambda: registry.token("team", "planner"), deadline=10
+        ) as crib:
+            await work(LiveTools(crib, **options))
+
+    anyio.run(run)
+
+
+def name_of(offered: LoadedTool) -> str:
+    return offered.model_name
+
+
+def test_what_is_offered_follows_the_grants(registry: RunningRegistry) -> None:
+    async def work(live: LiveTools) -> None:
+        assert list(await live.offered(name_of)) == ["calculator", "file_reader"]
+        registry.publish(remove_bindings=[READER.uid])
+        refused = await live.call("file_reader", {"expression": "1"})
+        assert refused.failed
+        assert list(await live.offered(name_of)) == ["calculator"]
+        assert (await live.call("file_reader", {})).value == "There is no tool 'file_reader' now."
+        registry.publish(bindings=[READER])
+        assert list(await live.offered(name_of)) == ["calculator", "file_reader"]
+        assert (await live.call("file_reader", '{"expression": "1"}')).value == {"result": "1"}
+
+    met(registry, work)
+
+
+def test_a_definition_is_loaded_again_only_when_it_changed(registry: RunningRegistry) -> None:
+    async def work(live: LiveTools) -> None:
+        made: list[str] = []
+
+        def make(offered: LoadedTool) -> str:
+            made.append(offered.description)
+            return offered.description
+
+        await live.offered(make)
+        await live.offered(make)
+        registry.publish([tool("calculator", description="Better.", input_schema=EXPRESSION)])
+        assert (await live.offered(make))["calculator"] == "Better."
+        assert made == ["The tool calculator.", "The tool file_reader.", "Better."]
+
+    met(registry, work)
+
+
+def test_a_schema_that_is_refused_costs_that_tool_alone_and_is_told_once(
+    registry: RunningRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    def make(offered: LoadedTool) -> str:
+        if offered.name == "calculator":
+            raise ValueError("too odd\x07")
+        return offered.name
+
+    async def work(live: LiveTools) -> None:
+        for _ in range(2):
+            assert list(await live.for_run().offered(make)) == ["file_reader"]
+
+    with caplog.at_level(logging.WARNING, "toolcrib_client"):
+        met(registry, work)
+
+    assert caplog.messages == ["tool team/calculator is left out: ValueError: too odd"]
+
+
+def test_wrong_arguments_are_told_so_that_a_model_can_correct_them(registry: RunningRegistry) -> None:
+    async def work(live: LiveTools) -> None:
+        await live.offered(name_of)
+        wrong = await live.call("calculator", {"expression": 6})
+        assert wrong.mendable
+        assert "/expression" in wrong.text()
+        for garbage in ("{", "[]", '{"expression": NaN}'):
+            assert (await live.call("calculator", garbage)).mendable
+
+    met(registry, work)
+
+
+def test_a_registry_that_is_away_is_waited_for_and_a_call_is_told_to_the_model(
+    registry: RunningRegistry,
+) -> None:
+    door = Door(int(registry.url.rsplit(":", 1)[1]))
+
+    async def work(live: LiveTools) -> None:
+        await live.offered(name_of)
+        door.shut()
+        lost = await live.call("calculator", {"expression": "1"})
+        assert (lost.failed, "cannot be reached" in lost.text()) == (True, True)
+        with pytest.raises(RegistryUnavailable):
+            await LiveTools(live.crib, patience=0).offered(name_of)
+        async with anyio.create_task_group() as group:
+            group.start_soon(anyio.to_thread.run_sync, door.open)
+            assert list(await live.offered(name_of)) == ["calculator", "file_reader"]
+
+    try:
+        met(registry, work, url=f"http://127.0.0.1:{door.port}")
+    finally:
+        door.close()
+
+
+def test_an_error_that_no_model_can_mend_is_raised(registry: RunningRegistry) -> None:
+    async def run() -> None:
+        async with AsyncToolcrib(registry.url, lambda: "not.a.token") as crib:
+            with pytest.raises(Unauthorized):
+                await LiveTools(crib, discovery=True).call("search_tools", {"query": "calculator"})
+
+    anyio.run(run)
+
+
+def test_with_discovery_a_model_finds_chooses_and_calls_and_nothing_else(registry: RunningRegistry) -> None:
+    async def work(live: LiveTools) -> None:
+        assert tuple(await live.offered(name_of)) == tuple(t.name for t in DISCOVERY)
+        found = await live.call("search_tools", {"query": "calculator"})
+        assert "- calculator: The tool calculator." in found.text()
+        assert "secret" not in (await live.call("search_tools", {"query": "secret"})).text()
+        given = {"name": "calculator", "arguments": {"expression": "6*7"}}
+        assert "not ready" in (await live.call("call_tool", given)).text()
+        for name in ("secret", "invented"):
+            denied = await live.call("ready", {"names": ["calculator", name]})
+            assert denied.text() == (
+                f"Refused: not all of calculator, {name} are your tools. Use names that a search has shown."
+            )
+        assert '"expression"' in (await live.call("describe_tool", {"names": ["calculator"]})).text()
+        assert not (await live.call("ready", {"names": ["calculator"]})).failed
+        assert (await live.call("call_tool", given)).value == {"result": "6*7"}
+        assert "not ready" in (await live.for_run().call("call_tool", given)).text()
+        assert (await live.call("ready", {"names": []})).text() == "Go on without a tool."
+
+    met(registry, work, discovery=True)
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_an_adapter_has_at_most_120_lines(name: str) -> None:
+    assert len((CLIENT / f"{name}.py").read_text().splitlines()) <= 120

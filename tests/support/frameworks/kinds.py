@@ -1,0 +1,71 @@
+"""The frameworks that are tried: the environment of each, its agent, and the ways in which it gets its tools."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from frameworks.agent import SCRIPTS
+from mcp_peers import environments
+
+LOCKS = Path(__file__).parent / "locks"
+
+
+class Way(StrEnum):
+    """How an agent gets its tools."""
+
+    TOOLS = "tools"
+    DISCOVERY = "discovery"
+    MCP = "mcp"
+
+    @property
+    def label(self) -> str:
+        """In the table."""
+        return {"tools": "`tools`", "discovery": "`discovery=True`", "mcp": "MCP"}[self]
+
+    def url(self, registry: str) -> str:
+        """Where the agent goes."""
+        return f"{registry}/mcp/direct" if self is Way.MCP else registry
+
+
+ADAPTER = (Way.TOOLS, Way.DISCOVERY)
+
+
+@dataclass(frozen=True)
+class Framework:
+    """A framework by the stem of its lock; `script` is in agents/."""
+
+    name: str
+    title: str
+    script: str
+    ways: tuple[Way, ...] = (Way.MCP,)
+
+    @property
+    def adapter(self) -> bool:
+        """Whether the client has an adapter for it."""
+        return self.ways == ADAPTER
+
+    @property
+    def lock(self) -> Path:
+        """Its packages."""
+        return LOCKS / f"{self.name}.txt"
+
+    def digest(self) -> str:
+        """Of what a recipe's row rests on."""
+        parts = (self.lock, SCRIPTS / self.script, SCRIPTS / "pipe.py")
+        return hashlib.sha256(b"".join(part.read_bytes() for part in parts)).hexdigest()[:12]
+
+    def provide(self) -> None:
+        """Make its environment where it is missing. Raises PeersMissingError."""
+        environments.provide_locked(self.lock)
+
+    def command(self, folder: Path) -> list[str]:
+        """What runs its agent; `folder` is for files of its own."""
+        return [str(environments.provide_locked(self.lock)), str(SCRIPTS / self.script)]
+
+
+_ALL = (Framework("pydantic-ai", "Pydantic AI", "pydantic_ai_agent.py", ADAPTER),)
+FRAMEWORKS: Mapping[str, Framework] = {framework.name: framework for framework in _ALL}
