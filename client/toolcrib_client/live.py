@@ -188,6 +188,34 @@ class LiveTools:
             _log.warning("tool %s is left out: %s", tool, _line(reason))
 
 
+def written_out(schema: Mapping[str, Any]) -> int:
+    """How many values the schema has once its references are written out, each recursion once."""
+    sizes: dict[str, int] = {}
+
+    def size(node: Any) -> int:
+        if isinstance(node, list):
+            return 1 + sum(map(size, node))
+        if not isinstance(node, Mapping):
+            return 1
+        total = 1 + sum(size(value) for key, value in node.items() if key not in ("$defs", "definitions"))
+        ref = node.get("$ref")
+        if isinstance(ref, str) and ref.startswith("#/"):
+            if ref not in sizes:
+                sizes[ref] = 0
+                sizes[ref] = size(_at(schema, ref))
+            total += sizes[ref]
+        return total
+
+    return size(schema)
+
+
+def _at(schema: Mapping[str, Any], ref: str) -> Any:
+    found: Any = schema
+    for part in ref.split("/")[1:]:
+        found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
+    return found
+
+
 def _mistakes(error: errors.InvalidArguments) -> str:
     said = [f"{e.get('pointer') or '/'}: {e.get('message', '')}" for e in error.errors] or [error.detail]
     return f"The arguments are refused: {_line('; '.join(said))}. Correct them and call again."

@@ -62,7 +62,7 @@ class ToolcribToolset(AbstractToolset[Any]):
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """The view as it is now; a tool whose schema the model's profile refuses is left out with a warning."""
-        transformer = ctx.model.profile.get("json_schema_transformer")
+        transformer = getattr(ctx.model, "profile", {}).get("json_schema_transformer")
 
         def made(tool: LoadedTool) -> ToolsetTool[Any]:
             # A copy of plain dicts: transformers change what they are given.

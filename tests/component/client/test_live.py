@@ -8,15 +8,15 @@ from pathlib import Path
 import anyio
 import pytest
 
-from frameworks.world import Door
+from frameworks.world import FANNED, Door
 from registry_harness import RunningRegistry, backend, binding, running_registry, tool
 from stub_server import Answer, Asked, answering
 from toolcrib_client import AsyncToolcrib, RegistryUnavailable, Unauthorized
-from toolcrib_client.live import DISCOVERY, LiveTools
+from toolcrib_client.live import DISCOVERY, LiveTools, written_out
 from toolcrib_client.results import LoadedTool
 
 CLIENT = Path(__file__).parents[3] / "client" / "toolcrib_client"
-ADAPTERS = ("pydantic_ai",)
+ADAPTERS = ("langchain", "openai_agents", "pydantic_ai")
 EXPRESSION = {"type": "object", "properties": {"expression": {"type": "string"}}, "required": ["expression"]}
 GRANT = binding("planner", ("calculator:use",))
 READER = binding("planner", ("file_reader:use",), name="reader")
@@ -163,6 +163,13 @@ def test_with_discovery_a_model_finds_chooses_and_calls_and_nothing_else(registr
         assert (await live.call("ready", {"names": []})).text() == "Go on without a tool."
 
     met(registry, work, discovery=True)
+
+
+def test_a_schema_that_fans_out_is_counted_without_writing_it_out() -> None:
+    assert written_out(FANNED) > 2**18
+    assert written_out(EXPRESSION) == 7
+    assert written_out({"$ref": "#/$defs/a", "$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}}) == 5
+    assert written_out({"$ref": "#/$defs/absent"}) == 3
 
 
 @pytest.mark.parametrize("name", ADAPTERS)

@@ -67,5 +67,9 @@ class Framework:
         return [str(environments.provide_locked(self.lock)), str(SCRIPTS / self.script)]
 
 
-_ALL = (Framework("pydantic-ai", "Pydantic AI", "pydantic_ai_agent.py", ADAPTER),)
+_ALL = (
+    Framework("pydantic-ai", "Pydantic AI", "pydantic_ai_agent.py", ADAPTER),
+    Framework("openai-agents", "OpenAI Agents SDK", "openai_agents_agent.py", ADAPTER),
+    Framework("langchain", "LangChain", "langchain_agent.py", ADAPTER),
+)
 FRAMEWORKS: Mapping[str, Framework] = {framework.name: framework for framework in _ALL}
