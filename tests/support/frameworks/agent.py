@@ -15,7 +15,7 @@ from typing import Any
 
 from realparts import processes
 
-SECONDS = 60.0
+SECONDS = 40.0
 """For anything that an agent is asked; the import of a framework on a busy machine takes ten."""
 SCRIPTS = Path(__file__).parent / "agents"
 ROOT = Path(__file__).parents[3]
@@ -101,7 +101,9 @@ class Agent:
         try:
             said = self._said.get(timeout=SECONDS)
         except queue.Empty:
-            raise AgentFailedError(f"no {wanted} within {SECONDS:g} s:\n{self._written()}") from None
+            raise AgentFailedError(
+                f"no {wanted} within {SECONDS:g} s:\n{self._written()}", "no answer"
+            ) from None
         if said is None or wanted not in said:
             kind = (said or {}).get("error", "the process ended").partition(":")[0]
             raise AgentFailedError(f"{said} instead of {wanted}:\n{self._written()}", kind)
