@@ -28,7 +28,7 @@ PEERS := tests/support/mcp_peers
 FRAMEWORKS := tests/support/frameworks/locks
 LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test fresh-machine-test cluster-demo proof attack bench tails bench-context bench-search bench-search-recall bench-search-scale bench-search-sizes search-gate search-faults revocation hidden-timing large-namespaces bulkheads mcp-conformance mcp-peers frameworks mcp-servers mcp-replicas mcp-bench openapi-documents growth health mcp-tokens image wheel wheel-smoke client-size ci clean
+.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test fresh-machine-test cluster-demo proof attack bench tails bench-context bench-modes bench-search bench-search-recall bench-search-scale bench-search-sizes search-gate search-faults revocation hidden-timing large-namespaces bulkheads mcp-conformance mcp-peers frameworks mcp-servers mcp-replicas mcp-bench openapi-documents growth health mcp-tokens image wheel wheel-smoke client-size ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-18s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,7 @@ lock: env ## Resolve the dependencies again and write requirements/*.txt
 	$(BIN)/uv $(LOCK) pyproject.toml --extra otel --group dev -o requirements/dev.txt
 	$(BIN)/uv $(LOCK) --group image -c requirements/dev.txt -o requirements/build.txt
 	for lock in $(FRAMEWORKS)/*.in; do $(BIN)/uv $(LOCK) $$lock -o $${lock%.in}.txt || exit 1; done
+	$(BIN)/uv $(LOCK) bench/small_model/requirements.in -o bench/small_model/requirements.txt
 	for name in current earlier; do $(BIN)/uv $(LOCK) $(PEERS)/python/$$name.in -o $(PEERS)/python/$$name.txt || exit 1; done
 	@$(BIN)/python requirements/environment.py $(VENV)
 
@@ -172,6 +173,9 @@ mcp-tokens: env ## Count the tokens that the meta-tools of /mcp take in a model'
 
 bench-context: env ## Count the prompt tokens of each mode of the agent runner, 5 to 1,000 tools; DATA=<folder of sets> adds the real catalog; fails above .5 tokens a tool
 	@$(BIN)/python bench/context.py $(DATA) $(ARGS)
+
+bench-modes: env ## Tasks for a real model in each mode of the agent runner: a small one on this machine (500 MB, once, 15 minutes), or ARGS="--url URL --model NAME"
+	@PYTHONPATH=tests/support $(BIN)/python bench/modes.py $(ARGS)
 
 bulkheads: env ## Measure whom 1,024 slow calls of one agent delay, and what a name server that loses packets costs calls
 	@exec $(BIN)/python bench/run.py bulkheads lookups $(ARGS)

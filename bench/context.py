@@ -38,7 +38,7 @@ with warnings.catch_warnings():  # it reads its files in a way that Python 3.11 
     warnings.simplefilter("ignore", DeprecationWarning)
     import bpe_openai
 
-SIZES = (5, 15, 25, 50, 100, 500, 1_000)
+SIZES = (5, 15, 25, 50, 100, 500, 1_000, 2_651, 10_000)
 MODES = (Mode.STATIC, Mode.DYNAMIC, Mode.BATCHED, Mode.CACHED, Mode.HYBRID)
 SUBSET = Path(__file__).parent / "search" / "subset"
 TOOLS_A_TASK = {"azure_mcp": 1, "livemcp": 2, "mcp_tools": 2}

@@ -41,7 +41,7 @@ class Sought:
 
 def judge(found: Sequence[str], sought: Sought) -> Figures:
     """The figures of an answer: ids, best first. `sought.count` must not be 0."""
-    gains = _gains(list(dict.fromkeys(found))[:DEPTH], sought)
+    gains = gains_of(list(dict.fromkeys(found))[:DEPTH], sought)
     first = next((rank for rank, gain in enumerate(gains, 1) if gain), None)
     return {
         "hit@1": float(sum(gains[:1])),
@@ -67,7 +67,7 @@ def mean(figures: Iterable[Mapping[str, float]]) -> Figures:
     return {name: math.fsum(r[name] for r in rows) / len(rows) for name in rows[0]}
 
 
-def _gains(found: Sequence[str], sought: Sought) -> list[int]:
+def gains_of(found: Sequence[str], sought: Sought) -> list[int]:
     """1 for each hit that brings a right tool that was not there yet."""
     gains: list[int] = []
     places: set[int] = set()

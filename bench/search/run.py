@@ -1,4 +1,4 @@
-"""The commands of this folder that go together: `python bench/search/run.py compare|gate|everyday|subset|recall|sizes …`.
+"""The commands of this folder that go together: `python bench/search/run.py compare|gate|everyday|subset|recall|sizes|paraphrases …`.
 
 compare: every method on every set of a folder (`make bench-search`). gate: the committed subset against the committed
 figures (`make search-gate`). everyday: everyday requests over small views, and which `min_score` to advise
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-COMMANDS = ("compare", "gate", "everyday", "subset", "recall", "sizes")
+COMMANDS = ("compare", "gate", "everyday", "subset", "recall", "sizes", "paraphrases")
 
 
 def main() -> int:
