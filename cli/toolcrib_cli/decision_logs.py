@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -226,6 +226,11 @@ class Filter:
         return action == self.action or (self.action == _POLICY and action.startswith(audit_chain.POLICY))
 
 
+def everything(record: Record) -> bool:
+    """Every record is meant, those that only explain others too."""
+    return True
+
+
 def _tool(record: Record, pattern: str) -> bool:
     return any(_fits(name, pattern) for name in tools_of(record))
 
@@ -279,7 +284,9 @@ class Passed:
     lines: int = 0
 
 
-def records(files: Iterable[str], wanted: Filter, passed: Passed | None = None) -> Iterator[Record]:
+def records(
+    files: Iterable[str], wanted: Callable[[Record], bool], passed: Passed | None = None
+) -> Iterator[Record]:
     """The records that are wanted, one file after the other; lines that are none are counted in `passed`."""
     for name in files:
         with _opened(name) as file:

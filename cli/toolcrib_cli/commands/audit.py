@@ -60,7 +60,8 @@ _LOCAL_LOG, _LOCAL_KEY = "decisions.jsonl", "audit.key"
 _CONFIGMAP = "configmap"
 
 
-def _logs(given: list[str] | None, data: Path | None) -> list[str]:
+def places(given: list[str] | None, data: Path | None) -> list[str]:
+    """The logs that are meant: those given, else the local mode's."""
     if given:
         return given
     return [str(options.data_folder(data) / _LOCAL_LOG)]
@@ -102,12 +103,12 @@ def verify(
     from toolcrib.audit.verification import Verification
     from toolcrib_cli import decision_logs
 
-    places = _logs(logs, data)
-    beside = [] if key_file else _keys_beside(places)
+    found = places(logs, data)
+    beside = [] if key_file else _keys_beside(found)
     key_file = key_file or beside
     kept = _anchors(anchors, kubeconfig, context) if anchors else []
     check = Verification(decision_logs.keys(key_file), kept, replica)
-    decision_logs.feed(check, decision_logs.found(places), mixed=mixed)
+    decision_logs.feed(check, decision_logs.found(found), mixed=mixed)
     report = check.finish()
     unmet = bool(anchors) and not report.anchors
     unread = not key_file and {f.kind for f in report.findings} == {"unknown_key"}
@@ -126,8 +127,8 @@ def verify(
         raise typer.Exit(Exit.FAILED)
 
 
-def _keys_beside(places: list[str]) -> list[str]:
-    folders = (path if (path := Path(place)).is_dir() else path.parent for place in places if place != "-")
+def _keys_beside(given: list[str]) -> list[str]:
+    folders = (path if (path := Path(place)).is_dir() else path.parent for place in given if place != "-")
     return list(dict.fromkeys(str(key) for folder in folders if (key := folder / _LOCAL_KEY).is_file()))
 
 
@@ -227,14 +228,14 @@ def tail(
     from toolcrib_cli import decision_logs
 
     wanted = decision_logs.Filter(agent, tool, action, reason, denied, token=jti)
-    files, passed = decision_logs.found(_logs(logs, data)), decision_logs.Passed()
+    files, passed = decision_logs.found(places(logs, data)), decision_logs.Passed()
     if follow and files[-1] == decision_logs.STDIN:
         raise CliError(
             "--follow needs a file, not standard input", hint="specify the log file", code=Exit.USAGE
         )
     for record in deque(decision_logs.records(files, wanted, passed), maxlen=lines):
         _print(record, out)
-    _tell_passed(passed.lines)
+    tell_passed(passed.lines)
     if follow:
         sys.stdout.flush()
         for record in decision_logs.followed(files[-1], wanted):
@@ -275,14 +276,14 @@ def query(
         token=jti,
     )  # fmt: skip
     passed = decision_logs.Passed()
-    found = decision_logs.records(decision_logs.found(_logs(logs, data)), wanted, passed)
+    found = decision_logs.records(decision_logs.found(places(logs, data)), wanted, passed)
     if each or wanted.explains:
         for record in itertools.islice(found, limit):
             _print(record, out)
-        _tell_passed(passed.lines)
+        tell_passed(passed.lines)
         return
     used = sorted(decision_logs.summary(found, tool).items())
-    _tell_passed(passed.lines)
+    tell_passed(passed.lines)
     if out is not Format.TABLE:
         output.data([{"agent": a, "action": b, "tool": c, **asdict(row)} for (a, b, c), row in used], out)
         return
@@ -311,7 +312,8 @@ def query(
     )
 
 
-def _tell_passed(lines: int) -> None:
+def tell_passed(lines: int) -> None:
+    """Say how many lines were no records."""
     if lines:
         what = "1 line that is" if lines == 1 else f"{lines} lines that are"
         output.line(f"skipped {what} not a record: see `toolcrib audit verify`", style="yellow", stderr=True)

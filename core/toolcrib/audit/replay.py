@@ -11,6 +11,7 @@ Limits and the state of backends are not replayed: a call that they ended is `al
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
@@ -23,8 +24,11 @@ from toolcrib.audit.stated_policy import StatedPolicy
 from toolcrib.authorizer import DECIDER_VERSION, Action, Decision, alternatives, decide
 from toolcrib.identity import Identity
 from toolcrib.snapshot import Snapshot
-from toolcrib.view import view_of
+from toolcrib.view import View, view_of
 from toolcrib.wire.publish import PublishedTool
+
+VIEWS = 256
+"""That are remembered."""
 
 
 class Why(StrEnum):
@@ -42,11 +46,19 @@ class Why(StrEnum):
     """It is not as this version writes records."""
 
 
+class Decided(NamedTuple):
+    """What a decision was made of: who asked, the policy in effect, and when (seconds since the epoch)."""
+
+    identity: Identity
+    snapshot: Snapshot
+    now: float
+
+
 class Judged(NamedTuple):
     """One decision of a record: equal to what is decided again, different, or not decided again (`why`).
 
-    `recorded` and `found` are what is compared: of one tool whether it is allowed, the reason, the tool's digest and
-    the binding's UID, generation and rule; of a view its digest.
+    `of` is what it was decided of, where it is decided again. `recorded` and `found` are what is compared: of one tool
+    whether it is allowed, the reason, the tool's digest and the binding's UID, generation and rule; of a view its digest.
     """
 
     record: Mapping[str, Any]
@@ -54,6 +66,7 @@ class Judged(NamedTuple):
     why: Why | None = None
     recorded: tuple[Any, ...] = ()
     found: tuple[Any, ...] = ()
+    of: Decided | None = None
 
     @property
     def equal(self) -> bool:
@@ -73,6 +86,7 @@ class Replay:
         self._policy = StatedPolicy()
         self._callers: dict[str, tuple[Mapping[str, Any], Identity]] = {}
         self._last: tuple[str, int] | None = None
+        self._views: OrderedDict[tuple[Any, int], tuple[Snapshot, float, View]] = OrderedDict()
 
     def take(self, record: Mapping[str, Any]) -> Iterator[Judged]:
         """The next record; what comes of each decision in it. The log's own records hold none."""
@@ -124,13 +138,26 @@ class Replay:
             fields, identity = caller
             if (dates := record.get("token")) is not None:
                 identity = identity_of(fields, dates)
-            now = moment_of(record)
+            of = Decided(identity, snapshot, moment_of(record))
             if "view" in record:
-                yield _view(record, identity, snapshot, now)
+                yield Judged(record, recorded=(record["view"],), found=(self._view(of).digest,), of=of)
             elif "tools" in record:
-                yield from _loaded(record, identity, snapshot, now)
+                yield from _loaded(record, of)
             else:
-                yield _one(record, identity, snapshot, now)
+                yield _one(record, of)
+
+    def _view(self, of: Decided) -> View:
+        """What the caller saw; made once for as long as the clock alone changes nothing in it."""
+        key = of.identity.cache_key, id(of.snapshot)
+        known = self._views.get(key)
+        if known is not None and known[0] is of.snapshot and known[1] <= of.now < known[2].valid_until:
+            self._views.move_to_end(key)
+            return known[2]
+        view = view_of(of.identity, of.snapshot, of.now)
+        self._views[key] = of.snapshot, of.now, view
+        if len(self._views) > VIEWS:
+            self._views.popitem(last=False)
+        return view
 
 
 def moment_of(record: Mapping[str, Any]) -> float:
@@ -139,22 +166,18 @@ def moment_of(record: Mapping[str, Any]) -> float:
     return (round(written.timestamp() * 1000) - int(record.get("after", 0))) / 1000
 
 
-def _view(record: Mapping[str, Any], identity: Identity, snapshot: Snapshot, now: float) -> Judged:
-    return Judged(record, recorded=(record["view"],), found=(view_of(identity, snapshot, now).digest,))
-
-
-def _loaded(
-    record: Mapping[str, Any], identity: Identity, snapshot: Snapshot, now: float
-) -> Iterator[Judged]:
+def _loaded(record: Mapping[str, Any], of: Decided) -> Iterator[Judged]:
+    identity, snapshot, now = of
     for entry in record["tools"]:
         tool = snapshot.tools.get(entry["tool"])
         decision = decide(identity, tool, Action.LOAD, snapshot.policy, now)
         binding = record["bindings"][entry["binding"]] if "binding" in entry else None
         recorded = _told(entry["allowed"], record["reason"], entry["digest"], binding)
-        yield Judged(record, entry["tool"], recorded=recorded, found=_found(decision, tool))
+        yield Judged(record, entry["tool"], recorded=recorded, found=_found(decision, tool), of=of)
 
 
-def _one(record: Mapping[str, Any], identity: Identity, snapshot: Snapshot, now: float) -> Judged:
+def _one(record: Mapping[str, Any], of: Decided) -> Judged:
+    identity, snapshot, now = of
     name, digest = record["tool"], record["digest"]
     cut = digest is None and name is not None and len(name) >= policy_records.LONGEST_NAME
     tool = None if cut or name is None else snapshot.governed(name)
@@ -167,7 +190,7 @@ def _one(record: Mapping[str, Any], identity: Identity, snapshot: Snapshot, now:
             binding=next((b for group in may for b in group if b.uid == binding["uid"]), None)
         )
     recorded = _told(record["allowed"], record["reason"], digest, binding)
-    return Judged(record, name, recorded=recorded, found=_found(decision, tool))
+    return Judged(record, name, recorded=recorded, found=_found(decision, tool), of=of)
 
 
 def _told(
