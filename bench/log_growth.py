@@ -114,17 +114,22 @@ def projected(tools: int, seconds: int, size: int) -> dict[str, float]:
 def _grown(tools: int, size: int, seconds: int | None) -> dict[str, Any]:
     """Shares of what a log would be without it: of a file until it is full, or of a stream's hour (`seconds`)."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "decisions.jsonl"
-        key = Path(folder) / "audit.key"
-        key.write_text("k" * 64)
-        key.chmod(0o600)
-        settings = Audit(path=str(path), key_file=str(key), max_bytes=1 << 40, queue=1_000_000)
-        issuer = Issuer(issuer=ISSUER, audience=("toolcrib",), scopes=ScopesPolicy.BINDINGS, cluster=True)
-        clock = Clock()
-        log = setup.opened(settings, "toolcrib-registry-0", clock, Counts(), [issuer])
-        calls = _calls(log, clock, path, tools, size, seconds)
-        log.close()
+        path, calls = written(Path(folder), tools, size, seconds)
         return _shares(path, calls)
+
+
+def written(folder: Path, tools: int, size: int, seconds: int | None) -> tuple[Path, int]:
+    """A log of `seconds`, or of `size` bytes, in one file, and how many calls it has."""
+    path, key = folder / "decisions.jsonl", folder / "audit.key"
+    key.write_text("k" * 64)
+    key.chmod(0o600)
+    settings = Audit(path=str(path), key_file=str(key), max_bytes=1 << 40, queue=1_000_000)
+    issuer = Issuer(issuer=ISSUER, audience=("toolcrib",), scopes=ScopesPolicy.BINDINGS, cluster=True)
+    clock = Clock()
+    log = setup.opened(settings, "toolcrib-registry-0", clock, Counts(), [issuer])
+    calls = _calls(log, clock, path, tools, size, seconds)
+    log.close()
+    return path, calls
 
 
 def _calls(log: DecisionLog, clock: Clock, path: Path, tools: int, size: int, seconds: int | None) -> int:

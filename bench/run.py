@@ -28,6 +28,7 @@ ALONE = (
     "growth",
     "health",
     "log_growth",
+    "replay",
     "scanner",
     "openapi",
 )

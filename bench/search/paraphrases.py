@@ -68,9 +68,7 @@ async def measured(sets: Sequence[folder.ToolSet], cache: Path) -> dict[str, dic
     remembered = embedder(None, cache)
     bench = Bench(remembered, methods=METHODS, sample=0, needs=False)
     for tools in sets:
-        tools.queries[:] = [
-            q for q in tools.queries if held.is_held(q.text) and not product.refused(q.text)
-        ]
+        tools.queries[:] = [q for q in tools.queries if held.is_held(q.text) and not product.refused(q.text)]
         if not tools.queries:
             continue
         by_id = {t.tool_id: t for t in tools.tools}
