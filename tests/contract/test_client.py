@@ -31,6 +31,13 @@ _OF_THE_REQUEST_ITSELF = {
 }
 """What this client does not send, or the address decides; an error by status."""
 
+ADAPTERS = {
+    "langchain": ("langchain", "langchain_core", "langgraph"),
+    "openai_agents": ("agents",),
+    "pydantic_ai": ("pydantic_ai", "pydantic_core"),
+}
+"""Modules for frameworks, each imported by who uses it alone, and what it may import."""
+
 
 def test_both_have_one_version() -> None:
     assert toolcrib_client.__version__ == toolcrib.version.__version__
@@ -82,8 +89,10 @@ def test_requests_are_what_the_registry_reads() -> None:
 
 def test_the_client_imports_nothing_but_its_two_dependencies_and_python() -> None:
     folder = Path(toolcrib_client.__file__).parent
-    trees = [ast.parse(path.read_text()) for path in folder.glob("*.py")]
-    named = {n.module or "" for t in trees for n in ast.walk(t) if isinstance(n, ast.ImportFrom)}
-    named |= {a.name for t in trees for n in ast.walk(t) if isinstance(n, ast.Import) for a in n.names}
-    roots = {name.partition(".")[0] for name in named} - set(sys.stdlib_module_names)
-    assert roots == {"anyio", "httpx2", "toolcrib_client"}
+    for path in folder.glob("*.py"):
+        tree = ast.parse(path.read_text())
+        named = {n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+        named |= {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+        assert not named & {f"toolcrib_client.{adapter}" for adapter in ADAPTERS}, path.name
+        roots = {name.partition(".")[0] for name in named} - set(sys.stdlib_module_names)
+        assert roots <= {"anyio", "httpx2", "toolcrib_client", *ADAPTERS.get(path.stem, ())}, path.name
