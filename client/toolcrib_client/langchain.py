@@ -16,11 +16,8 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
 
 from toolcrib_client.aio import AsyncToolcrib
-from toolcrib_client.live import LiveTools, written_out
+from toolcrib_client.live import LiveTools, bounded
 from toolcrib_client.results import LoadedTool
-
-MOST_VALUES = 20_000
-"""Of a schema with its references written out."""
 
 
 async def structured_tools(
@@ -79,9 +76,7 @@ class _Tool(StructuredTool):
 
 
 def _structured(live: LiveTools, tool: LoadedTool) -> BaseTool:
-    # LangChain writes references out, for each request to the model.
-    if (values := written_out(tool.input_schema)) > MOST_VALUES:
-        raise ValueError(f"its references expand to {values:,} values, more than {MOST_VALUES:,}")
+    bounded(tool.input_schema)
 
     async def call(arguments: dict[str, Any]) -> Any:
         answer = await live.call(tool.model_name, arguments)

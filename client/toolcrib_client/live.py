@@ -19,6 +19,8 @@ HITS = 5
 """Tools that a search shows."""
 LONGEST_PAUSE = 2.0
 """Seconds between two questions to a registry that does not answer."""
+MOST_VALUES = 20_000
+"""Of a schema with its references written out."""
 MOST_TEXT = 300
 """Characters of a description in a search's answer."""
 _UNMENDABLE = (errors.Unauthorized, errors.TokenUnavailable, errors.RegistryAnswerInvalid)
@@ -186,6 +188,16 @@ class LiveTools:
         if (tool, reason) not in self._told:
             self._told.add((tool, reason))
             _log.warning("tool %s is left out: %s", tool, _line(reason))
+
+
+def bounded(schema: Mapping[str, Any]) -> None:
+    """For frameworks that write references out for each request to the model.
+
+    Raises:
+        ValueError: that would be more than `MOST_VALUES` values.
+    """
+    if (values := written_out(schema)) > MOST_VALUES:
+        raise ValueError(f"its references expand to {values:,} values, more than {MOST_VALUES:,}")
 
 
 def written_out(schema: Mapping[str, Any]) -> int:

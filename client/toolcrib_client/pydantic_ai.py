@@ -15,7 +15,7 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
 from toolcrib_client.aio import AsyncToolcrib
-from toolcrib_client.live import LiveTools
+from toolcrib_client.live import LiveTools, bounded
 from toolcrib_client.results import LoadedTool
 
 # The registry checks the arguments, and says what is wrong with them.
@@ -68,6 +68,7 @@ class ToolcribToolset(AbstractToolset[Any]):
             # A copy of plain dicts: transformers change what they are given.
             schema = json.loads(json.dumps(tool.input_schema, default=dict))
             if transformer is not None:
+                bounded(schema)
                 transformer(schema, strict=None).walk()
             about = ToolDefinition(
                 name=tool.model_name, parameters_json_schema=schema, description=tool.description

@@ -47,6 +47,10 @@ class Agent:
         self.warnings: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+        self.version = ""
+
+    def start(self) -> None:
+        """Wait until its framework is imported."""
         self.version = str(self._next("version"))
 
     def run(self) -> Turn:
@@ -137,11 +141,10 @@ def running(command: Sequence[str], url: str, token: str, way: str, folder: Path
             stdout=subprocess.PIPE,
             stderr=log,
         )
-        agent: Agent | None = None
+        agent = Agent(child, Path(log.name))
         try:
-            agent = Agent(child, Path(log.name))
+            agent.start()
             yield agent
         finally:
-            if agent is not None:
-                agent.close()
+            agent.close()
             processes.end(child)

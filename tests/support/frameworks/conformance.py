@@ -240,6 +240,14 @@ def all_of_many(framework: Framework, way: Way, folder: Path) -> str:
     return YES if "done" in " ".join(last.results) else f"{NO}: {last.results}"
 
 
+def outcome(check: Check, met: Met) -> str:
+    """What a check says, or why it failed."""
+    try:
+        return check(met)
+    except (AgentFailedError, AssertionError, TimeoutError) as error:
+        return f"{NO}: {error}"
+
+
 def row(framework: Framework, way: Way) -> Row:
     """Everything about one framework in one way."""
     cells: dict[str, str] = {}
@@ -250,17 +258,18 @@ def row(framework: Framework, way: Way) -> Row:
         left = list(CHECKS)
         while left:
             # one process for all checks; after a failure nobody knows what it waits for
-            with running(framework.command(folder), way.url(met.url), met.token(), way, folder) as agent:
-                version = agent.version
-                while left:
-                    name = left.pop(0)
-                    met.begin()
-                    try:
-                        cells[name] = CHECKS[name](Met(agent, met, way))
-                    except (AgentFailedError, AssertionError, TimeoutError) as error:
-                        cells[name] = f"{NO}: {error}"
-                    if cells[name] not in PASSED:
-                        break
+            try:
+                with running(framework.command(folder), way.url(met.url), met.token(), way, folder) as agent:
+                    version = agent.version
+                    while left:
+                        name = left.pop(0)
+                        met.begin()
+                        cells[name] = outcome(CHECKS[name], Met(agent, met, way))
+                        if cells[name] not in PASSED:
+                            break
+            except AgentFailedError as error:  # it does not even start
+                cells |= dict.fromkeys(left, f"{NO}: {error}")
+                left.clear()
     with tempfile.TemporaryDirectory(prefix="toolcrib-framework-") as given:
         try:
             cells[MANY_CHECK] = all_of_many(framework, way, Path(given))

@@ -23,7 +23,12 @@ async def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     """Ask the pipe."""
     last = messages[-1]
     assert isinstance(last, ModelRequest)
-    results = [part.model_response_str() for part in last.parts if isinstance(part, ToolReturnPart)]
+    # in 2.49 refused arguments come as a part of their own
+    results = [
+        part.model_response_str() if isinstance(part, ToolReturnPart) else part.model_response()
+        for part in last.parts
+        if part.part_kind in ("tool-return", "retry-prompt")
+    ]
     reply = await turn([tool.name for tool in info.function_tools], results)
     calls = [ToolCallPart(call["name"], call["arguments"]) for call in reply.get("calls", ())]
     return ModelResponse([*calls, *([TextPart(reply["text"])] if "text" in reply else [])])
