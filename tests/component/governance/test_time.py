@@ -130,7 +130,7 @@ def streams_that_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
         for one in waited:
             if asyncio.iscoroutine(one):
                 one.close()
-        await waited[2]
+        await waited[-1]
         return True
 
     monkeypatch.setattr(toolcrib_registry.watch.stream, "_first", never)
