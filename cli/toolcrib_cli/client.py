@@ -6,14 +6,17 @@ import json
 import re
 import ssl
 from collections.abc import Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-
-import httpx
+from urllib.parse import urlencode
 
 from toolcrib import __version__
 from toolcrib.text import truncate
 from toolcrib_cli.errors import CliError, Exit
+from toolcrib_client import errors, exchange
+from toolcrib_client.connection import Connection, Work
+from toolcrib_client.exchange import Answer, Asked, Trail
 
 _REVIEW = "/v1/access-review"
 _CALLERS = "list the tools that this identity may call with `toolcrib tools`"
@@ -37,6 +40,8 @@ _REVIEWERS = (
 class RegistryClient:
     """HTTP to one registry as one identity, without a token as nobody. `ca_file` replaces the system's certificate authorities.
 
+    `timeout` is in seconds and bounds a request as a whole.
+
     Raises:
         CliError: the CA file holds no certificate that can be used, or `url` is no address, or one with a query, a
             fragment or credentials (which would take the place of the token).
@@ -46,20 +51,21 @@ class RegistryClient:
         self, url: str, token: str | None, *, ca_file: Path | None = None, timeout: float = 30.0
     ) -> None:
         self.url = url
-        headers = {"User-Agent": f"toolcrib-cli/{__version__}"}
-        if token is not None:
-            headers["Authorization"] = f"Bearer {token}"
-        # a proxy between the command line and a registry would see the token
+        self._timeout = timeout
         check_address(url)
-        self._http = httpx.Client(
-            base_url=url, headers=headers, timeout=timeout, trust_env=False, verify=trust(ca_file)
+        trust(ca_file)
+        self._connection = Connection(
+            url,
+            None if token is None else lambda: token,
+            ca_file=None if ca_file is None else str(ca_file),
+            user_agent=f"toolcrib-cli/{__version__}",
         )
 
     def __enter__(self) -> RegistryClient:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._http.close()
+        self._connection.close()
 
     def get(self, path: str, **params: Any) -> Any:
         """The JSON object that answers a GET.
@@ -67,22 +73,19 @@ class RegistryClient:
         Raises:
             CliError: the registry does not answer, refuses, or fails, or what answers is no registry.
         """
-        return self._answer("GET", path, params={k: v for k, v in params.items() if v is not None})
+        query = urlencode({k: v for k, v in params.items() if v is not None}, doseq=True)
+        return self._answer(path, Asked("GET", f"{path}?{query}" if query else path, reads=True))
 
     def post(self, path: str, body: Any) -> Any:
         """The JSON object that answers a POST; errors as `get`."""
-        return self._answer(
-            "POST", path, content=_encoded(body), headers={"content-type": "application/json"}
-        )
+        return self._answer(path, Asked("POST", path, reads=False, body=_encoded(body)))
 
-    def _answer(self, method: str, path: str, **kwargs: Any) -> dict[str, Any]:
+    def _answer(self, path: str, asked: Asked) -> dict[str, Any]:
         try:
-            response = self._http.request(method, path, **kwargs)
-        except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
-            raise _no_address(self.url, str(error)) from error
-        except httpx.DecodingError as error:
+            answer = self._connection.send(asked, Work.within(self._timeout, Trail(traceparent="")))
+        except errors.RegistryAnswerInvalid as error:
             raise self._none(path) from error
-        except httpx.TransportError as error:
+        except errors.ToolcribError as error:
             if (why := distrust(error)) is not None:
                 raise CliError(
                     f"the certificate of {self.url} is not trusted: {why}",
@@ -90,18 +93,18 @@ class RegistryClient:
                     code=Exit.UNREACHABLE,
                 ) from error
             raise CliError(
-                f"no registry answers at {self.url} ({cause(error)})",
+                f"no registry answers at {self.url} ({cause(error.__cause__ or error)})",
                 hint=f"start one with `toolcrib up`, or {_where(path)}",
                 code=Exit.UNREACHABLE,
             ) from error
-        if not response.is_success:
-            raise refusal(response)
-        answer = _json(response)
-        if not isinstance(answer, dict) or not all(
-            name in answer and isinstance(answer[name], kind) for name, kind in _MEMBERS[path].items()
+        if not 200 <= answer.status < 300:
+            raise refusal(answer, path)
+        said = _json(answer.body)
+        if not isinstance(said, dict) or not all(
+            name in said and isinstance(said[name], kind) for name, kind in _MEMBERS[path].items()
         ):
             raise self._none(path)
-        return answer
+        return said
 
     def _none(self, path: str) -> CliError:
         return CliError(
@@ -128,19 +131,6 @@ def _where(path: str) -> str:
     return f"specify its address with {'--registry' if path == _REVIEW else '--url or TOOLCRIB_URL'}"
 
 
-def _odd(url: httpx.URL) -> str:
-    """What an address has and may not have; empty: nothing. An empty query would swallow the path of a request too.
-
-    Raises:
-        UnicodeError: its host can be no name.
-    """
-    url.raw_host.decode("ascii").encode("idna")  # as the resolver does
-    _ = url.host  # which httpx reads when it sends
-    if url.userinfo:
-        return "credentials"
-    return "a query" if b"?" in url.raw_path else "a fragment" if url.fragment else ""
-
-
 def check_address(url: str) -> None:
     """Refuse what is no address of a registry.
 
@@ -148,13 +138,13 @@ def check_address(url: str) -> None:
         CliError: it is no address of HTTP, or one with a query, a fragment or credentials.
     """
     try:
-        read = httpx.URL(url)
-        if odd := _odd(read):
-            raise _no_address(url, f"it has {odd}")
-        if read.scheme not in ("http", "https") or not read.host:
-            raise _no_address(url, "http:// or https:// and a host are required")
-    except (httpx.InvalidURL, UnicodeError) as error:
-        raise _no_address(url, str(error)) from error
+        exchange.base_url(url, "it")
+    except ValueError as error:
+        raise CliError(
+            f"invalid address: {re.sub('//[^/]*@', '//', url)} ({str(error).rstrip('.')})",
+            hint="specify http://HOST:PORT or https://HOST",
+            code=Exit.USAGE,
+        ) from error
 
 
 def trust(ca_file: Path | None) -> ssl.SSLContext | bool:
@@ -175,15 +165,7 @@ def trust(ca_file: Path | None) -> ssl.SSLContext | bool:
         ) from error
 
 
-def _no_address(url: str, why: str) -> CliError:
-    return CliError(
-        f"invalid address: {re.sub('//[^/]*@', '//', url)} ({why.rstrip('.')})",
-        hint="specify http://HOST:PORT or https://HOST",
-        code=Exit.USAGE,
-    )
-
-
-def cause(error: Exception) -> str:
+def cause(error: BaseException) -> str:
     """What the system said of a request that failed, else the kind of failure: some say nothing."""
     return truncate(str(error), 200) or type(error).__name__
 
@@ -197,11 +179,18 @@ def distrust(error: BaseException | None) -> str | None:
     return None
 
 
-def _json(response: httpx.Response) -> Any:
+def _json(body: bytes) -> Any:
     try:
-        return response.json()
+        return json.loads(body)
     except (ValueError, RecursionError):
-        return response.text
+        return None
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return ""
 
 
 def _words(answer: Any) -> str:
@@ -221,19 +210,19 @@ def _ids(body: dict[str, Any]) -> str:
     )
 
 
-def refusal(response: httpx.Response) -> CliError:
+def refusal(response: Answer, path: str) -> CliError:
     """What an answer that is no success says, with a hint what to do."""
-    problem = _json(response)
+    problem = _json(response.body)
     body = problem if isinstance(problem, dict) else {}
-    code = str(body.get("code", f"http_{response.status_code}"))
-    detail = str(body.get("detail") or body.get("title") or response.reason_phrase)
+    code = str(body.get("code", f"http_{response.status}"))
+    detail = str(body.get("detail") or body.get("title") or _phrase(response.status))
     for item in body.get("errors") or []:
         if isinstance(item, dict):
             where = item.get("pointer", item.get("field"))
             detail += f"\n  {f'{where}: ' if where else ''}{item.get('message', item.get('detail', ''))}"
     if body.get("upstream"):
         detail += f"\n  the tool says: {_words(body['upstream'])}"
-    if (response.status_code == 403 or response.status_code >= 500) and (
+    if (response.status == 403 or response.status >= 500) and (
         request_id := response.headers.get("x-request-id")
     ):
         detail += f"\n  in the registry's log: request_id {truncate(request_id, 64)}"
@@ -243,7 +232,7 @@ def refusal(response: httpx.Response) -> CliError:
         401: "get a new token; in the local mode: `toolcrib token NAME`"
         if code == "invalid_token"
         else "specify --as NAME (local mode) or --token-file FILE with a valid token",
-        403: _REVIEWERS if response.request.url.path == _REVIEW else _CALLERS,
+        403: _REVIEWERS if path == _REVIEW else _CALLERS,
         409: _ids(body) or "specify the tool by its id, namespace/name",
     }
     wait = response.headers.get("retry-after", "")
@@ -259,7 +248,7 @@ def refusal(response: httpx.Response) -> CliError:
         hints[404] = f"did you mean {' or '.join(map(str, close))}?"
     return CliError(
         f"{code}: {detail}",
-        hint=hints.get(response.status_code) or str(body.get("hint") or ""),
-        code=ended.get(response.status_code, Exit.FAILED),
+        hint=hints.get(response.status) or str(body.get("hint") or ""),
+        code=ended.get(response.status, Exit.FAILED),
         problem=code,
     )

@@ -6,7 +6,7 @@ import re
 import time
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 
 from toolcrib import __version__
 from toolcrib.text import escape, truncate
@@ -47,7 +47,7 @@ def downloaded(url: str, most: int) -> bytes:
     found = bytearray()
     try:
         with (
-            httpx.Client(
+            httpx2.Client(
                 follow_redirects=True,
                 max_redirects=_REDIRECTS,
                 timeout=30.0,
@@ -66,15 +66,15 @@ def downloaded(url: str, most: int) -> bytes:
                     raise CliError(
                         f"{shown} takes longer than {_SECONDS:.0f} s", hint=_FILE, code=Exit.UNREACHABLE
                     )
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         why = escape(truncate(str(error) or type(error).__name__, 200))
         raise CliError(f"cannot fetch {shown}: {why}", hint=_FILE, code=Exit.UNREACHABLE) from error
     return bytes(found)
 
 
-def stays_encrypted(response: httpx.Response) -> None:
-    """Refuse to be sent from https to http. Raises httpx.UnsupportedProtocol."""
+def stays_encrypted(response: httpx2.Response) -> None:
+    """Refuse to be sent from https to http. Raises httpx2.UnsupportedProtocol."""
     if not response.has_redirect_location or response.url.scheme != "https":
         return
     if response.url.join(response.headers["location"]).scheme != "https":
-        raise httpx.UnsupportedProtocol("it redirects from https to http")
+        raise httpx2.UnsupportedProtocol("it redirects from https to http")

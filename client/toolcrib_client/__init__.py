@@ -8,6 +8,7 @@ with Toolcrib("http://127.0.0.1:8765", lambda: token) as crib:
 """
 
 from toolcrib_client.aio import AsyncTokenSource, AsyncToolcrib
+from toolcrib_client.connection import TokenSource
 from toolcrib_client.errors import (
     AmbiguousName,
     DeadlineExceeded,
@@ -36,7 +37,7 @@ from toolcrib_client.results import (
     SearchAnswer,
     Tool,
 )
-from toolcrib_client.sync import TokenSource, Toolcrib
+from toolcrib_client.sync import Toolcrib
 from toolcrib_client.version import __version__
 
 __all__ = [

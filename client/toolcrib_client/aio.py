@@ -13,7 +13,7 @@ import anyio.to_thread
 import httpx2
 
 from toolcrib_client import errors, exchange, functions, results
-from toolcrib_client.exchange import Asked, Trail
+from toolcrib_client.exchange import Answer, Asked, Trail
 
 T = TypeVar("T")
 AsyncTokenSource = Callable[[], str | Awaitable[str]]
@@ -160,9 +160,9 @@ class AsyncToolcrib:
             for last in (False, True):
                 with _within(self._deadline, trail):
                     headers = {"accept": "text/event-stream", **trail.headers()}
-                    headers |= await self._authorization(trail)
+                    headers |= await self._authorization(trail, refused=last)
                     request = self._http().build_request(
-                        "GET", self._url + "/v1/watch", headers=headers, timeout=timeout
+                        "GET", self._url + exchange.WATCH, headers=headers, timeout=timeout
                     )
                     response = await self._http().send(request, stream=True)
                 try:
@@ -171,7 +171,8 @@ class AsyncToolcrib:
                     if response.status_code != 200:
                         with _within(self._deadline, trail):
                             body = await _body(response, trail)
-                        exchange.read(lambda _: None, response.status_code, response.headers, body, trail)
+                        answer = Answer(response.status_code, response.headers, body)
+                        exchange.read(lambda _: None, answer, trail)
                     yield httpx2.EventSource(response, exchange.MOST_BYTES), trail
                     return
                 finally:
@@ -201,14 +202,12 @@ class AsyncToolcrib:
 
     async def _ask(self, asked: Asked, reader: Callable[[Any], T], trail: Trail) -> T:
         used = await self._authorization(trail)
-        status, headers, body = await self._sent(asked, used, trail)
-        if status == 401 and (fresh := await self._authorization(trail)) != used:
-            status, headers, body = await self._sent(asked, fresh, trail)
-        return exchange.read(reader, status, headers, body, trail)
+        answer = await self._sent(asked, used, trail)
+        if answer.status == 401 and (fresh := await self._authorization(trail, refused=True)) != used:
+            answer = await self._sent(asked, fresh, trail)
+        return exchange.read(reader, answer, trail)
 
-    async def _sent(
-        self, asked: Asked, authorization: Mapping[str, str], trail: Trail
-    ) -> tuple[int, Mapping[str, str], bytes]:
+    async def _sent(self, asked: Asked, authorization: Mapping[str, str], trail: Trail) -> Answer:
         headers = {**trail.headers(), **authorization}
         headers |= {"content-type": "application/json"} if asked.body is not None else {}
         # The deadline is the method's, by cancellation; only connecting has one of its own.
@@ -218,20 +217,20 @@ class AsyncToolcrib:
                 async with self._http().stream(
                     asked.method, self._url + asked.path, content=asked.body, headers=headers, timeout=timeout
                 ) as response:
-                    return response.status_code, response.headers, await _body(response, trail)
-            except httpx2.TransportError as error:
+                    return Answer(response.status_code, response.headers, await _body(response, trail))
+            except httpx2.RequestError as error:
                 if wait is None or not exchange.harmless(asked, error):
                     raise exchange.unreachable(error, trail) from error
             await anyio.sleep(wait)
         raise AssertionError("the last attempt returns or raises")
 
-    async def _authorization(self, trail: Trail) -> dict[str, str]:
+    async def _authorization(self, trail: Trail, *, refused: bool = False) -> dict[str, str]:
         if self._token_source is None:
             return {}
         left = anyio.current_effective_deadline() - anyio.current_time()
         try:
             with anyio.move_on_after(seconds := exchange.token_within(left)):
-                return exchange.bearer(await _asked(self._token_source), trail)
+                return exchange.bearer(await _asked(self._token_source, refused), trail)
         except errors.ToolcribError:
             raise
         except Exception as error:
@@ -248,7 +247,9 @@ class AsyncToolcrib:
         return self._pool[1]
 
 
-async def _asked(source: AsyncTokenSource) -> object:
+async def _asked(source: AsyncTokenSource, refused: bool) -> object:
+    if refused:
+        await anyio.to_thread.run_sync(exchange.renew, source, abandon_on_cancel=True)
     if inspect.iscoroutinefunction(source):
         return await source()
     given = await anyio.to_thread.run_sync(source, abandon_on_cancel=True)

@@ -1,4 +1,4 @@
-"""What is asked of the registry and what an exchange came to; the two clients send it. Pure but for random ids.
+"""What is asked of the registry and what an exchange came to; who sends it is in `connection` and `aio`. Pure but for random ids.
 
 The token goes to the URL that was given and nowhere else: no redirect is followed, and proxy variables are ignored.
 """
@@ -22,6 +22,8 @@ from toolcrib_client.version import __version__
 MOST_BYTES = 64 * 1024 * 1024
 """Of one answer; the registry's own bounds are lower."""
 PAGE = 500
+WATCH = "/v1/watch"
+"""The live stream of what the caller sees."""
 BATCH = 100
 """Tools of one `/v1/load`, the registry's bound."""
 CONNECT_WITHIN = 5.0
@@ -44,6 +46,19 @@ class Asked:
     path: str
     reads: bool
     body: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Its own, beside the token and those of its `Trail`."""
+    base: str | None = None
+    """`http(s)://host:port` to send it to; None is the registry's URL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back. The names of headers may be written in any case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,41 +67,50 @@ class Trail:
 
     request_id: str = field(default_factory=lambda: f"client-{secrets.token_hex(8)}")
     traceparent: str = field(default_factory=lambda: f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-01")
+    """Empty: the request is part of no trace."""
+    tracestate: str = ""
 
     def headers(self) -> dict[str, str]:
         """For the request."""
-        return {"x-request-id": self.request_id, "traceparent": self.traceparent}
+        given = {"traceparent": self.traceparent, "tracestate": self.tracestate}
+        return {"x-request-id": self.request_id, **{name: value for name, value in given.items() if value}}
 
     def names(self) -> dict[str, Any]:
         """For an error."""
         return {"request_id": self.request_id, "traceparent": self.traceparent}
 
 
-def base_url(given: str) -> str:
-    """The registry's URL without a slash at its end.
+def base_url(given: str, what: str = "the registry's URL") -> str:
+    """The URL without a slash at its end; `what` names it in errors.
 
     Raises:
-        ValueError: it is not http(s), or has a query, a fragment or credentials.
+        ValueError: it is not http(s), or has a query, a fragment or credentials, which would take the token's place.
     """
     try:
         url = httpx2.URL(given)
-    except httpx2.InvalidURL as error:
-        raise ValueError(f"the registry's URL cannot be read: {error}") from error
-    if url.scheme not in ("http", "https") or not url.host or url.query or url.fragment or url.userinfo:
-        raise ValueError(
-            "the registry's URL must be http(s)://host[:port][/path], without query or credentials"
-        )
+        url.raw_host.decode("ascii").encode("idna").decode("idna")  # as the resolver does
+    except (httpx2.InvalidURL, UnicodeError) as error:
+        raise ValueError(f"{what} cannot be read: {error}") from error
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ValueError(f"{what} must be http(s)://host[:port][/path]")
+    # An empty query would swallow the path of a request, too.
+    others = {"credentials": url.userinfo, "a query": b"?" in url.raw_path, "a fragment": url.fragment}
+    for name, there in others.items():
+        if there:
+            raise ValueError(f"{what} has {name}")
     return str(url).rstrip("/")
 
 
-def settings(url: str, ca_file: str | None) -> dict[str, Any]:
+def settings(
+    url: str, ca_file: str | None, user_agent: str = f"toolcrib-client/{__version__}"
+) -> dict[str, Any]:
     """How both kinds of connection pool are made."""
     verify = ssl.create_default_context(cafile=ca_file) if url.startswith("https:") else False
     return {
         "verify": verify,
         "trust_env": False,
         "follow_redirects": False,
-        "headers": {"user-agent": f"toolcrib-client/{__version__}", "accept": "application/json"},
+        "headers": {"user-agent": user_agent, "accept": "application/json"},
     }
 
 
@@ -99,10 +123,10 @@ def searching(
     query: str | None,
     *,
     limit: int,
-    tags: Sequence[str],
-    servers: Sequence[str],
-    namespaces: Sequence[str],
-    min_score: float | None,
+    tags: Sequence[str] = (),
+    servers: Sequence[str] = (),
+    namespaces: Sequence[str] = (),
+    min_score: float | None = None,
 ) -> Asked:
     """A search; what is empty is not sent."""
     filters = {"query": query, "tags": tags, "servers": servers, "namespaces": namespaces}
@@ -145,8 +169,17 @@ def bearer(token: object, trail: Trail) -> dict[str, str]:
     return {"authorization": f"Bearer {token.strip()}"}
 
 
+def renew(source: object) -> None:
+    """Tell a token source that its token was refused, if it has a method `renew` to know by."""
+    told = getattr(source, "renew", None)
+    if callable(told):
+        told()
+
+
 def token_failed(error: BaseException, trail: Trail) -> errors.TokenUnavailable:
-    """What a source that raised comes to: its kind only, since a message may hold a secret."""
+    """What a source that raised comes to: its kind only, since a message may hold a secret, except this library's own."""
+    if isinstance(error, errors.TokenUnavailable):
+        return errors.TokenUnavailable(error.detail, **trail.names())
     return errors.TokenUnavailable(f"the token source raised {type(error).__name__}", **trail.names())
 
 
@@ -160,7 +193,7 @@ def token_slow(seconds: float, trail: Trail) -> errors.TokenUnavailable:
     return errors.TokenUnavailable(f"the token source gave no token within {seconds:.3g} s", **trail.names())
 
 
-def harmless(asked: Asked, error: httpx2.TransportError) -> bool:
+def harmless(asked: Asked, error: httpx2.RequestError) -> bool:
     """Whether to send again: nobody was reached, or it only reads and its connection broke."""
     if isinstance(error, httpx2.ConnectError):
         return True
@@ -171,30 +204,38 @@ def unreachable(error: httpx2.HTTPError, trail: Trail) -> errors.ToolcribError:
     """What a failed exchange means."""
     if isinstance(error, httpx2.TimeoutException) and not isinstance(error, httpx2.ConnectTimeout):
         return errors.DeadlineExceeded("the registry did not answer before the deadline", **trail.names())
+    if isinstance(error, httpx2.DecodingError):
+        return errors.RegistryAnswerInvalid(
+            "the answer's content encoding is broken: check that the URL is a registry's", **trail.names()
+        )
     return errors.RegistryUnavailable(
         f"the registry cannot be reached: {str(error) or type(error).__name__}", **trail.names()
     )
 
 
-def read(reader: Callable[[Any], T], status: int, headers: Mapping[str, str], body: bytes, trail: Trail) -> T:
+def read(reader: Callable[[Any], T], answer: Answer, trail: Trail) -> T:
     """What a success says.
 
     Raises:
         ToolcribError: by the problem's code, with what ties it to the registry's log.
     """
-    if status != 200:
-        named = headers.get("x-request-id") or trail.request_id
+    if answer.status != 200:
+        named = answer.headers.get("x-request-id") or trail.request_id
         raise errors.of_answer(
-            status, body, headers.get("retry-after"), request_id=named, traceparent=trail.traceparent
+            answer.status,
+            answer.body,
+            answer.headers.get("retry-after"),
+            request_id=named,
+            traceparent=trail.traceparent,
         )
     try:
-        return reader(json.loads(body))
+        return reader(json.loads(answer.body))
     except (ValueError, RecursionError):
         raise errors.RegistryAnswerInvalid(
             "the answer is not JSON: check that the URL is a registry's", **trail.names()
         ) from None
     except errors.RegistryAnswerInvalid as error:
-        raise errors.RegistryAnswerInvalid(error.detail, status=status, **trail.names()) from None
+        raise errors.RegistryAnswerInvalid(error.detail, status=answer.status, **trail.names()) from None
 
 
 def too_long(trail: Trail) -> errors.RegistryAnswerInvalid:
@@ -216,7 +257,7 @@ def no_stream(trail: Trail) -> errors.RegistryAnswerInvalid:
 
 def changed(event: httpx2.ServerSentEvent, trail: Trail) -> results.Change | None:
     """What an event of the live stream says."""
-    return read(lambda about: results.change(event.event, about), 200, {}, event.data.encode(), trail)
+    return read(lambda about: results.change(event.event, about), Answer(200, {}, event.data.encode()), trail)
 
 
 def by_model_name(tools: Iterable[LoadedTool]) -> dict[str, str]:

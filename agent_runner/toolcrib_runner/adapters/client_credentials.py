@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-import httpx
+import httpx2
 
 from toolcrib_runner import tokens
 from toolcrib_runner.errors import TokenUnavailable
@@ -61,16 +61,16 @@ class ClientCredentials:
             {"scope": self._scope} if self._scope is not None else {}
         )
         try:
-            with httpx.Client(timeout=self._timeout, trust_env=False) as client:
+            with httpx2.Client(timeout=self._timeout, trust_env=False) as client:
                 with client.stream(
-                    "POST", self._url, data=form, auth=httpx.BasicAuth(self._client_id, self._secret)
+                    "POST", self._url, data=form, auth=httpx2.BasicAuth(self._client_id, self._secret)
                 ) as response:
                     body = _bounded(response)
                     status = response.status_code
-        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError) as error:
             raise TokenUnavailable(f"the token endpoint cannot be reached: {error}") from error
         try:
-            answer = httpx.Response(200, content=body).json()
+            answer = httpx2.Response(200, content=body).json()
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
@@ -89,7 +89,7 @@ class ClientCredentials:
         return f"ClientCredentials({self._client_id!r})"
 
 
-def _bounded(response: httpx.Response) -> bytes:
+def _bounded(response: httpx2.Response) -> bytes:
     body = b""
     for part in response.iter_bytes():
         body += part

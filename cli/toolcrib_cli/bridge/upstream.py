@@ -6,16 +6,16 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any
 
-import httpx
-import httpx_sse
+import httpx2
 
 from toolcrib import __version__
 from toolcrib_cli import client
 from toolcrib_cli.bridge.identity import Tokens
 from toolcrib_cli.bridge.messages import INVALID_PARAMS, REFUSED
 from toolcrib_cli.errors import CliError
+from toolcrib_client.exchange import Answer
 
 JSON, EVENTS = "application/json", "text/event-stream"
 _ACCEPT = f"{JSON}, {EVENTS}"
@@ -28,7 +28,6 @@ ANSWER_SECONDS, CALL_SECONDS = 60.0, 400.0
 """How long an answer may stay away: a call may take as long as the longest deadline of a Tool, and wait in a queue."""
 SILENCE = 60.0
 """Seconds without a byte after which an event stream counts as broken: keep-alives come every 15."""
-_TOLD = ("content-type", "retry-after", "x-request-id")
 _LARGEST = 64 * 1024 * 1024
 _HEADERS = 48 * 1024
 """Bytes of the headers of a message: a registry hangs up at 64 KiB, the token's included, and says nothing."""
@@ -80,13 +79,13 @@ class Upstream:
         self._patience = patience
         self._tell = tell
         self._reached: bool | None = None
-        self._http = httpx.AsyncClient(
+        self._http = httpx2.AsyncClient(
             headers={"User-Agent": f"toolcrib-mcp/{__version__}"},
             verify=verify,
             # a proxy between the bridge and a registry would see the token
             trust_env=False,
             # shorter than the registry keeps them, so that no message meets a connection that is being closed
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=4.0),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=4.0),
         )
 
     async def close(self) -> None:
@@ -96,7 +95,7 @@ class Upstream:
     @asynccontextmanager
     async def post(
         self, body: bytes, headers: Mapping[str, str], *, seconds: float = ANSWER_SECONDS, again: bool = True
-    ) -> AsyncIterator[httpx.Response]:
+    ) -> AsyncIterator[httpx2.Response]:
         """Send one message; its answer's status and headers are there, its body is not read yet.
 
         Args:
@@ -111,7 +110,7 @@ class Upstream:
             yield response
 
     @asynccontextmanager
-    async def get(self, headers: Mapping[str, str]) -> AsyncIterator[httpx.Response]:
+    async def get(self, headers: Mapping[str, str]) -> AsyncIterator[httpx2.Response]:
         """Open the change stream; errors as `post`."""
         async with self._open("GET", {"Accept": EVENTS, **headers}, None, ANSWER_SECONDS, True) as response:
             yield response
@@ -119,7 +118,7 @@ class Upstream:
     @asynccontextmanager
     async def _open(
         self, method: str, headers: Mapping[str, str], body: bytes | None, seconds: float, again: bool
-    ) -> AsyncIterator[httpx.Response]:
+    ) -> AsyncIterator[httpx2.Response]:
         if sum(len(name) + len(value) for name, value in headers.items()) > _HEADERS:
             longest = max(headers, key=lambda name: len(headers[name]))
             text = f"Invalid params: the message's HTTP headers have more than {_HEADERS} bytes, most of them {longest}"
@@ -137,9 +136,9 @@ class Upstream:
             except CliError as error:
                 refusal = Refusal(error.message, error.hint, code="no_token")
                 may_repeat = loop.time() < begun + _TOKEN_PATIENCE
-            except httpx.TransportError as error:
+            except httpx2.TransportError as error:
                 refusal, may_repeat = self._unreachable(error, again, len(body or b""))
-            except (httpx.InvalidURL, UnicodeError, ValueError) as error:
+            except (httpx2.InvalidURL, UnicodeError, ValueError) as error:
                 raise Refusal(f"the message cannot be sent: {error}") from error
             else:
                 if response.status_code == 401 and not token_refused and self._other_token(token):
@@ -163,8 +162,8 @@ class Upstream:
 
     async def _send(
         self, method: str, headers: Mapping[str, str], body: bytes | None, seconds: float
-    ) -> httpx.Response:
-        timeout = httpx.Timeout(_CONNECT_SECONDS, read=seconds, write=30.0, pool=None)
+    ) -> httpx2.Response:
+        timeout = httpx2.Timeout(_CONNECT_SECONDS, read=seconds, write=30.0, pool=None)
         request = self._http.build_request(
             method, self._endpoint(), headers=headers, content=body, timeout=timeout
         )
@@ -178,15 +177,15 @@ class Upstream:
         except CliError:
             return False
 
-    def _unreachable(self, error: httpx.TransportError, again: bool, size: int) -> tuple[Refusal, bool]:
+    def _unreachable(self, error: httpx2.TransportError, again: bool, size: int) -> tuple[Refusal, bool]:
         where = self._endpoint()
         if (why := client.distrust(error)) is not None:
             hint = "specify its CA with --ca-file or TOOLCRIB_CA_FILE"
             return Refusal(f"the certificate of {where} is not trusted: {why}", hint, code="untrusted"), False
-        if isinstance(error, httpx.UnsupportedProtocol | httpx.LocalProtocolError):
+        if isinstance(error, httpx2.UnsupportedProtocol | httpx2.LocalProtocolError):
             return Refusal(f"the message cannot be sent: {error}"), False
         # a connection that was never made has carried nothing
-        unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+        unsent = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
         if not unsent and again and size > _TAKEN:
             # who refuses a body unread hangs up, which is often all that arrives: it would be so each time
             text = f"the connection to {where} broke while a message of {size} bytes was sent ({client.cause(error)})"
@@ -207,7 +206,7 @@ class Upstream:
         self._reached = reached
 
 
-async def body_of(response: httpx.Response) -> bytes:
+async def body_of(response: httpx2.Response) -> bytes:
     """The whole body of an answer.
 
     Raises:
@@ -219,58 +218,40 @@ async def body_of(response: httpx.Response) -> bytes:
             held += chunk
             if len(held) > _LARGEST:
                 raise Refusal("the registry's answer is larger than 64 MiB", code="answer_too_large")
-    except httpx.HTTPError as error:
+    except httpx2.HTTPError as error:
         text = f"the answer broke off ({client.cause(error)})"
         raise Refusal(text, away=True, code="connection_lost") from error
     return bytes(held)
 
 
-class _Counted:
-    """A response for httpx-sse, which holds an event until its end, however long it is."""
-
-    def __init__(self, response: httpx.Response) -> None:
-        self._response = response
-        self.headers = response.headers
-        self.held = 0
-        """Characters since the last whole event."""
-
-    async def aiter_text(self) -> AsyncIterator[str]:
-        """The text as it comes. Raises Refusal where an event is too large."""
-        async for text in self._response.aiter_text():
-            self.held += len(text)
-            if self.held > _LARGEST:
-                raise Refusal("an event of the registry is larger than 64 MiB", code="answer_too_large")
-            yield text
-
-
-async def events_of(response: httpx.Response, silence: float | None = None) -> AsyncIterator[str]:
+async def events_of(response: httpx2.Response, silence: float | None = None) -> AsyncIterator[str]:
     """The messages of an event stream until it ends, breaks, or is silent for too long: `SILENCE`, unless said otherwise.
 
     Raises:
         Refusal: one of them is too large.
     """
     response.request.extensions["timeout"]["read"] = SILENCE if silence is None else silence
-    counted = _Counted(response)
     try:
-        async for event in httpx_sse.EventSource(cast(httpx.Response, counted)).aiter_sse():
-            counted.held = 0
+        async for event in httpx2.EventSource(response, _LARGEST):
             if event.event == "message" and event.data:
                 yield event.data
-    except (httpx.HTTPError, httpx_sse.SSEError):
+    except httpx2.SSEError as error:
+        if response.headers.get("content-type", "").startswith(EVENTS):
+            raise Refusal(
+                "an event of the registry is larger than 64 MiB", code="answer_too_large"
+            ) from error
+    except httpx2.HTTPError:
         return
 
 
-async def refused(response: httpx.Response, body: bytes | None = None) -> Refusal:
+async def refused(response: httpx2.Response, body: bytes | None = None) -> Refusal:
     """What an answer that is no JSON-RPC says; `body`, where it was read already."""
     if body is None:
         try:
             body = await body_of(response)
         except Refusal:
             body = b""
-    told = {name: response.headers[name] for name in _TOLD if name in response.headers}
-    error = client.refusal(
-        httpx.Response(response.status_code, headers=told, content=body, request=response.request)
-    )
+    error = client.refusal(Answer(response.status_code, response.headers, body), response.request.url.path)
     code, _, _ = error.message.partition(":")
     hint = error.hint
     if response.status_code in (404, 405) and code.startswith("http_"):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from toolcrib.text import truncate
 from toolcrib_cli import output
@@ -36,11 +36,11 @@ class Tour:
     async def show(self) -> None:
         """Print who discovers what, then call one tool and show that it was counted."""
         # plain HTTP on loopback: to load the system's authorities would hold the loop for 80 ms
-        async with httpx.AsyncClient(
+        async with httpx2.AsyncClient(
             base_url=self.url,
             trust_env=False,
             timeout=15,
-            verify=False,  # noqa: S501
+            verify=False,
         ) as http:
             found = {account: await self._discover(http, account) for account in self.accounts[:MAX_AGENTS]}
             rows = [(account, len(tools), _names(tools)) for account, tools in found.items()]
@@ -51,12 +51,12 @@ class Tour:
             await self._call(http, found)
         self._next_steps()
 
-    async def _discover(self, http: httpx.AsyncClient, account: str) -> list[dict[str, Any]]:
+    async def _discover(self, http: httpx2.AsyncClient, account: str) -> list[dict[str, Any]]:
         answer = await http.get("/", headers=self._headers(account))
         tools: list[dict[str, Any]] = answer.json()["tools"]
         return tools
 
-    async def _call(self, http: httpx.AsyncClient, found: dict[str, list[dict[str, Any]]]) -> None:
+    async def _call(self, http: httpx2.AsyncClient, found: dict[str, list[dict[str, Any]]]) -> None:
         caller = next(
             (a for a, tools in found.items() if any(t["name"] == "calculator" for t in tools)), None
         )

@@ -3,6 +3,7 @@
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -285,7 +286,8 @@ def test_a_call_that_reached_nobody_is_sent_again_and_may_find_another_replica(
             if not back:
                 back.append(later.enter_context(serving(SmallRegistry(calculator()), port)))
 
-        monkeypatch.setattr("toolcrib_runner.adapters.registry_http.time", SimpleNamespace(sleep=pause))
+        clock = SimpleNamespace(sleep=pause, monotonic=time.monotonic)
+        monkeypatch.setattr("toolcrib_client.connection.time", clock)
 
         assert agent.use_tool("calculator", expression="1") == {"result": "1"}
         assert back[0].requests.count("POST /tools/calculator") == 1

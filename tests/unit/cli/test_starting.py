@@ -8,7 +8,7 @@ import pytest
 
 HEAVY = (
     "pydantic",
-    "httpx",
+    "httpx2",
     "numpy",
     "onnxruntime",
     "fastapi",
@@ -43,4 +43,4 @@ def test_help_and_version_load_no_model_client_or_server() -> None:
     ["toolcrib_cli.client", "toolcrib_cli.local.questions", "toolcrib_cli.bridge.run", "toolcrib_cli.probe"],
 )
 def test_what_asks_a_registry_loads_no_server(part: str) -> None:
-    assert loaded(f"import {part}") <= {"httpx"}
+    assert loaded(f"import {part}") <= {"httpx2"}

@@ -27,12 +27,12 @@ def test_the_readme_lists_every_metric_and_exit_code() -> None:
 
 def test_each_sdk_is_imported_in_its_adapter_alone() -> None:
     package = Path(toolcrib_runner.__file__).parent
-    imported: dict[str, set[str]] = {"openai": set(), "httpx": set()}
+    imported: dict[str, set[str]] = {"openai": set(), "httpx2": set()}
     for module in package.rglob("*.py"):
         for sdk, modules in imported.items():
             if re.search(rf"^(import|from) {sdk}\b", module.read_text(), re.MULTILINE):
                 modules.add(str(module.relative_to(package)))
     assert imported == {
         "openai": {"adapters/openai_model.py"},
-        "httpx": {"adapters/registry_http.py", "adapters/client_credentials.py"},
+        "httpx2": {"adapters/client_credentials.py"},
     }

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 import yaml
 
@@ -437,13 +437,13 @@ def test_a_download_over_https_is_not_sent_on_to_http(
 ) -> None:
     asked: list[str] = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def answer(request: httpx2.Request) -> httpx2.Response:
         asked.append(str(request.url))
         if len(asked) == 1:
-            return httpx.Response(302, headers={"location": to})
-        return httpx.Response(200, json=document({"/x": {"get": operation()}}))
+            return httpx2.Response(302, headers={"location": to})
+        return httpx2.Response(200, json=document({"/x": {"get": operation()}}))
 
-    monkeypatch.setattr(httpx, "Client", partial(httpx.Client, transport=httpx.MockTransport(answer)))
+    monkeypatch.setattr(httpx2, "Client", partial(httpx2.Client, transport=httpx2.MockTransport(answer)))
     ended = run("", at="https://a.example/doc")
 
     assert (len(ended.documents) == 1, len(asked) == 2) == (fetched, fetched)
