@@ -34,13 +34,15 @@ COPY operator operator
 COPY registry_api registry_api
 COPY agent_runner agent_runner
 COPY cli cli
+COPY client client
 COPY examples/heist examples/heist
 # Into a root of its own, so that the image has it in a small layer: an upgrade pulls no dependency again. Found by
 # name, not by path, so that no `direct_url.json` tells where it was built.
 RUN set -eu; \
     tools/bin/python -m hatchling build -t wheel -d dist; \
+    (cd client && ../tools/bin/python -m hatchling build -t wheel -d ../dist); \
     tools/bin/pip --python /opt/toolcrib/bin/python install --quiet --no-compile --no-deps --no-index \
-        --no-warn-script-location --find-links dist --root /own toolcrib; \
+        --no-warn-script-location --find-links dist --root /own toolcrib toolcrib-client; \
     /opt/toolcrib/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /own/opt/toolcrib/lib; \
     cp -a /own/opt/toolcrib/. /opt/toolcrib/; \
     tools/bin/pip --python /opt/toolcrib/bin/python check

@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SOURCES := core operator registry_api agent_runner cli client tests bench examples requirements docs helm
 PEERS := tests/support/mcp_peers
 FRAMEWORKS := tests/support/frameworks/locks
-LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
+LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-package toolcrib-client
 
 .PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test fresh-machine-test cluster-demo proof attack bench tails bench-context bench-modes bench-search bench-search-recall bench-search-scale bench-search-sizes search-gate search-faults revocation hidden-timing large-namespaces bulkheads mcp-conformance mcp-peers frameworks mcp-servers mcp-replicas mcp-bench openapi-documents growth health mcp-tokens image wheel wheel-smoke client-size ci clean
 
@@ -188,7 +188,7 @@ wheel: env ## Build the wheels of Toolcrib and of its client into dist/
 	@cd client && ../$(BIN)/python -m hatchling build -t wheel -d ../dist
 
 wheel-smoke: wheel ## Install each wheel into an environment of its own, run its commands and examples there
-	@$(BIN)/python tests/support/wheel_smoke.py dist/toolcrib-[0-9]*.whl
+	@$(BIN)/python tests/support/wheel_smoke.py dist/*.whl
 	@$(BIN)/python tests/support/client_smoke.py dist/toolcrib_client-*.whl
 
 client-size: wheel ## Measure the client alone: what it adds to Python, and its import beside that of its HTTP library; fails above a budget

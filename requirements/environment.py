@@ -115,8 +115,13 @@ def install(folder: Path) -> None:
         say("uv does not get them here; pip does it")
         run([*pip, "install", "--progress-bar", "on", "--require-hashes", "-r", str(LOCK)])
     say("Installing Toolcrib, editable")
+    run([*pip, *own_distributions()])
+
+
+def own_distributions() -> list[str]:
+    """What pip is told to install Toolcrib and its client, which are in no index."""
     editable = [part for source in SOURCES for part in ("-e", str(source))]
-    run([*pip, "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", *editable])
+    return ["install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", *editable]
 
 
 def uv_environment(pip: list[str], folder: Path) -> Mapping[str, str]:

@@ -49,6 +49,7 @@ def bill(python: str, root: Path, project: Path = Path()) -> dict[str, Any]:
     own["version"] = version[1] if version else "unknown"
     own["purl"] = f"pkg:pypi/{own['name']}@{own['version']}"
     components: list[dict[str, Any]] = document["components"]
+    components.append(_client(own))
     components.append(_interpreter(python))
     release = dict(_os_release(root))
     if release:
@@ -66,6 +67,14 @@ def installed(root: Path) -> Iterator[dict[str, str]]:
             fields = dict(re.findall(r"^([A-Za-z-]+): *(.*)$", stanza, re.MULTILINE))
             if "Package" in fields and fields.get("Status", "install ok installed").endswith(" installed"):
                 yield fields
+
+
+def _client(own: dict[str, Any]) -> dict[str, Any]:
+    """Its library, a distribution of the same release that is in no lock."""
+    name = f"{own['name']}-client"
+    purl = f"pkg:pypi/{name}@{own['version']}"
+    about = {"bom-ref": purl, "name": name, "version": own["version"], "purl": purl}
+    return {"type": "library", "licenses": [{"license": {"id": "Apache-2.0"}}], **about}
 
 
 def _interpreter(python: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Smoke run of the built wheel, as a user would install it: in a clean environment, away from the source.
+"""Smoke run of the built wheels, as a user would install it: in a clean environment, away from the source.
 
-    python tests/support/wheel_smoke.py dist/toolcrib-*.whl
+    python tests/support/wheel_smoke.py dist/*.whl
 
 Checks that every package imports, that the console scripts run, and that `toolcrib up` answers and ends at Ctrl-C
 with nothing left behind. Exit status 0, or 1 with what was wrong.
@@ -19,7 +19,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("toolcrib", "toolcrib_operator", "toolcrib_registry", "toolcrib_runner", "toolcrib_cli")
+PACKAGES = (
+    "toolcrib",
+    "toolcrib_operator",
+    "toolcrib_registry",
+    "toolcrib_runner",
+    "toolcrib_cli",
+    "toolcrib_client",
+)
 SCRIPTS = ("toolcrib", "kubectl-toolcrib", "toolcrib-operator", "toolcrib-registry", "toolcrib-runner")
 READY_WITHIN, GONE_WITHIN = 90.0, 20.0  # seconds
 ADDRESS = re.compile(r"http://(?:127\.0\.0\.1|localhost):(\d+)")
@@ -31,10 +38,9 @@ class SmokeError(Exception):
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command line."""
-    (wheel,) = map(Path, arguments)
     folder = Path(tempfile.mkdtemp(prefix="toolcrib-wheel-"))
     try:
-        binaries = install(wheel.resolve(), folder / "venv")
+        binaries = install([Path(wheel).resolve() for wheel in arguments], folder / "venv")
         check_imports(binaries, folder)
         check_scripts(binaries, folder)
         check_up(binaries, folder)
@@ -47,9 +53,9 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def install(wheel: Path, venv: Path) -> Path:
-    """A clean environment with the locked run-time dependencies and the wheel; its folder of programs."""
-    print(f"wheel: installing {wheel.name}", flush=True)
+def install(wheels: Sequence[Path], venv: Path) -> Path:
+    """A clean environment with the locked run-time dependencies and the wheels; its folder of programs."""
+    print(f"wheel: installing {', '.join(wheel.name for wheel in wheels)}", flush=True)
     call([sys.executable, "-m", "venv", str(venv)], venv.parent)
     python = str(venv / "bin" / "python")
     lock = str(ROOT / "requirements" / "runtime.txt")
@@ -58,7 +64,7 @@ def install(wheel: Path, venv: Path) -> Path:
     with_uv = subprocess.run([*uv, "--require-hashes", "-r", lock], check=False).returncode == 0
     if not with_uv:
         call([*pip, "--require-hashes", "-r", lock], venv.parent)
-    call([*pip, "--no-deps", "--no-index", str(wheel)], venv.parent)
+    call([*pip, "--no-deps", "--no-index", *map(str, wheels)], venv.parent)
     call([python, "-m", "pip", "check", "--disable-pip-version-check"], venv.parent)
     return venv / "bin"
 

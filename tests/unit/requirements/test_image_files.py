@@ -59,12 +59,13 @@ def test_the_wheel_of_a_build_has_all_that_the_wheel_of_the_repository_has(tmp_p
         target = tmp_path / "context" / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         os.link(path, target) if _same_disk(path, tmp_path) else shutil.copyfile(path, target)
-    builder: Any = WheelBuilder(str(tmp_path / "context"))
-
-    inside = {included.distribution_path for included in builder.recurse_included_files()}
+    inside = set[str]()
+    for distribution in ("", "client"):
+        builder: Any = WheelBuilder(str(tmp_path / "context" / distribution))
+        inside |= {included.distribution_path for included in builder.recurse_included_files()}
 
     for package in ("core/toolcrib", "operator/toolcrib_operator", "registry_api/toolcrib_registry",
-                    "agent_runner/toolcrib_runner", "cli/toolcrib_cli"):  # fmt: skip
+                    "agent_runner/toolcrib_runner", "cli/toolcrib_cli", "client/toolcrib_client"):  # fmt: skip
         held = {
             p.relative_to((ROOT / package).parent).as_posix()
             for p in (ROOT / package).rglob("*")
