@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from toolcrib import __version__
+from toolcrib.telemetry import logs
 from toolcrib.text import truncate
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_client import errors, exchange
@@ -82,7 +83,9 @@ class RegistryClient:
 
     def _answer(self, path: str, asked: Asked) -> dict[str, Any]:
         try:
-            answer = self._connection.send(asked, Work.within(self._timeout, Trail(traceparent="")))
+            answer = self._connection.send(
+                asked, Work.within(self._timeout, Trail(logs.new_request_id(), ""))
+            )
         except errors.RegistryAnswerInvalid as error:
             raise self._none(path) from error
         except errors.ToolcribError as error:

@@ -31,6 +31,7 @@ class AsyncToolcrib:
         token_source: gives the bearer token; None sends none.
         ca_file: replaces the certificate authorities of the system.
         traceparent: gives the W3C trace context of the work in progress; without it each request has one of its own.
+        observe: told of each request, as `metrics.ClientMetrics` counts them.
     """
 
     def __init__(
@@ -41,12 +42,14 @@ class AsyncToolcrib:
         deadline: float = 30.0,
         ca_file: str | None = None,
         traceparent: Callable[[], str] | None = None,
+        observe: exchange.Observe | None = None,
     ) -> None:
         self._url = exchange.base_url(url)
         self._token_source = token_source
         self._deadline = deadline
         self._ca_file = ca_file
         self._traceparent = traceparent
+        self._observe = observe
         self._pool: tuple[int, httpx2.AsyncClient] | None = None
         self._known: dict[str, results.Tool] = {}
         self._model_names: dict[str, str] = {}
@@ -131,6 +134,21 @@ class AsyncToolcrib:
         """This agent's tools as `tools` of Anthropic's messages."""
         return functions.anthropic(await self._definitions())
 
+    async def openai_answer(self, call: Any) -> dict[str, Any]:
+        """Make the call of an entry of `tool_calls`; the message that answers it, which says why where the call failed.
+
+        Raises:
+            Unauthorized, TokenUnavailable, RegistryAnswerInvalid: nothing that a model does would help.
+            TypeError: `call` is no entry of `tool_calls`.
+        """
+        use = functions.openai_use(call)
+        return functions.openai_message(use, await self._used(use))
+
+    async def anthropic_answer(self, block: Any) -> dict[str, Any]:
+        """Make the call of a `tool_use` block; the `tool_result` block. Errors as `openai_answer`."""
+        use = functions.anthropic_use(block)
+        return functions.anthropic_block(use, await self._used(use))
+
     async def watch(self) -> AsyncIterator[results.Change]:
         """The view first (`snapshot`), then each change. A stream that ends is opened again, with a new snapshot.
 
@@ -190,6 +208,12 @@ class AsyncToolcrib:
             tools += more
         return tools
 
+    async def _used(self, use: functions.Use) -> functions.Answer:
+        try:
+            return functions.Answer((await self.call(use.name, functions.arguments(use.arguments))).result)
+        except functions.MISTAKES as error:
+            return functions.failed(error)
+
     async def _definitions(self) -> tuple[results.LoadedTool, ...]:
         loaded = await self.load([t.tool_id for t in await self.tools()])
         self._model_names = exchange.by_model_name(loaded.tools)
@@ -201,11 +225,12 @@ class AsyncToolcrib:
             return await self._ask(asked, reader, trail)
 
     async def _ask(self, asked: Asked, reader: Callable[[Any], T], trail: Trail) -> T:
-        used = await self._authorization(trail)
-        answer = await self._sent(asked, used, trail)
-        if answer.status == 401 and (fresh := await self._authorization(trail, refused=True)) != used:
-            answer = await self._sent(asked, fresh, trail)
-        return exchange.read(reader, answer, trail)
+        with exchange.observed(self._observe, asked):
+            used = await self._authorization(trail)
+            answer = await self._sent(asked, used, trail)
+            if answer.status == 401 and (fresh := await self._authorization(trail, refused=True)) != used:
+                answer = await self._sent(asked, fresh, trail)
+            return exchange.read(reader, answer, trail)
 
     async def _sent(self, asked: Asked, authorization: Mapping[str, str], trail: Trail) -> Answer:
         headers = {**trail.headers(), **authorization}

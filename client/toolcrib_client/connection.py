@@ -64,7 +64,7 @@ class Connection:
         ca_file: str | None = None,
         user_agent: str | None = None,
     ) -> None:
-        self.url = exchange.base_url(url)
+        self.url: str = exchange.base_url(url)
         self._token_source = token_source
         named = {} if user_agent is None else {"user_agent": user_agent}
         self._settings = exchange.settings(self.url, ca_file, **named)

@@ -54,8 +54,13 @@ class ToolcribError(Exception):
         problem: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(detail)
-        self.detail, self.code, self.status, self.hint = detail, code, status, hint
-        self.request_id, self.traceparent, self.retry_after = request_id, traceparent, retry_after
+        self.detail: str = detail
+        self.code: str | None = code
+        self.status: int | None = status
+        self.hint: str | None = hint
+        self.request_id: str = request_id
+        self.traceparent: str = traceparent
+        self.retry_after: float | None = retry_after
         self.problem: Mapping[str, Any] = problem or {}
 
     def __str__(self) -> str:

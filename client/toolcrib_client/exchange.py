@@ -9,7 +9,9 @@ import json
 import re
 import secrets
 import ssl
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -34,6 +36,8 @@ PAUSES: tuple[float, ...] = (0.0, 0.3)
 """Seconds before a request that could do no harm is sent again: behind a Service another replica may answer."""
 RECONNECT = (0.2, 15.0)
 """Seconds before a live stream is opened again: the first and the longest pause."""
+Observe = Callable[[str, str, float], None]
+"""Told of each request: what it was for (`tools`, `search`, `describe`, `load`, `call`), `ok` or the code of its error, seconds."""
 T = TypeVar("T")
 _PRINTABLE = re.compile(r"[!-~]{1,65536}")
 
@@ -154,6 +158,22 @@ def calling(tool: str, arguments: Mapping[str, Any]) -> Asked:
         ValueError, TypeError: the arguments are not JSON.
     """
     return _post("/v1/call", {"tool": tool, "arguments": dict(arguments)}, reads=False)
+
+
+@contextmanager
+def observed(observe: Observe | None, asked: Asked) -> Iterator[None]:
+    """Tell `observe` what comes of the request within; an error without a code goes by its name."""
+    began, outcome = time.monotonic(), "cancelled"
+    try:
+        yield
+        outcome = "ok"
+    except errors.ToolcribError as error:
+        outcome = error.code or type(error).__name__
+        raise
+    finally:
+        if observe is not None:
+            operation = asked.path.partition("?")[0].rpartition("/")[2]
+            observe(operation, outcome, time.monotonic() - began)
 
 
 def bearer(token: object, trail: Trail) -> dict[str, str]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import anyio
 
-from toolcrib_client import errors, exchange
+from toolcrib_client import errors, exchange, functions
 from toolcrib_client.aio import AsyncToolcrib
+from toolcrib_client.functions import Answer, as_json, line
 from toolcrib_client.results import LoadedTool
 
 T = TypeVar("T")
@@ -21,10 +22,6 @@ LONGEST_PAUSE = 2.0
 """Seconds between two questions to a registry that does not answer."""
 MOST_VALUES = 20_000
 """Of a schema with its references written out."""
-MOST_TEXT = 300
-"""Characters of a description in a search's answer."""
-_UNMENDABLE = (errors.Unauthorized, errors.TokenUnavailable, errors.RegistryAnswerInvalid)
-"""For the program, not the model: nothing that a model does helps."""
 _log = logging.getLogger("toolcrib_client")
 
 
@@ -45,19 +42,6 @@ DISCOVERY: tuple[LoadedTool, ...] = (
 """Offered instead of the view: a list that never changes, so that providers keep the prompt's prefix."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a call came to. `failed`: `value` is text that tells a model why; `mendable`: other arguments may help."""
-
-    value: Any
-    failed: bool = False
-    mendable: bool = False
-
-    def text(self) -> str:
-        """The value for a model."""
-        return self.value if isinstance(self.value, str) else _json(self.value)
-
-
 class LiveTools:
     """The functions of one agent, listed anew whenever they are asked for, and the way to call them.
 
@@ -68,7 +52,9 @@ class LiveTools:
     """
 
     def __init__(self, crib: AsyncToolcrib, *, discovery: bool = False, patience: float = 30.0) -> None:
-        self.crib, self.discovery, self.patience = crib, discovery, patience
+        self.crib: AsyncToolcrib = crib
+        self.discovery: bool = discovery
+        self.patience: float = patience
         self._known: dict[str, tuple[tuple[str, str], LoadedTool]] = {}
         self._made: dict[str, tuple[LoadedTool, Any]] = {}
         self._ids: dict[str, str] = {}
@@ -102,22 +88,14 @@ class LiveTools:
             ToolcribError: the token or the registry is wrong, which no model can mend.
         """
         try:
-            given = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
-            if not isinstance(given, Mapping):
-                raise ValueError("they are not an object")
+            given = functions.arguments(arguments)
             if self.discovery:
                 return await self._discover(function, given)
             if function not in self._ids:
                 return Answer(f"There is no tool {function!r} now.", failed=True)
             return await self._call(function, given)
-        except _UNMENDABLE:
-            raise
-        except errors.InvalidArguments as error:
-            return Answer(_mistakes(error), failed=True, mendable=True)
-        except errors.ToolcribError as error:
-            return Answer(_reason(error), failed=True)
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            return Answer(f"The arguments cannot be used: {error}.", failed=True, mendable=True)
+        except functions.MISTAKES as error:
+            return functions.failed(error)
 
     async def _call(self, function: str, arguments: Mapping[str, Any]) -> Answer:
         return Answer((await self.crib.call(self._ids.get(function, function), arguments)).result)
@@ -129,8 +107,7 @@ class LiveTools:
                 shown = {hit.tool_id: hit.short_desc for hit in hits}
                 tools = await self._load(list(shown))
                 return Answer(
-                    "\n".join(f"- {t.model_name}: {_line(shown[t.tool_id])}" for t in tools)
-                    or "No tool fits."
+                    "\n".join(f"- {t.model_name}: {line(shown[t.tool_id])}" for t in tools) or "No tool fits."
                 )
             case "describe_tool" | "ready":
                 names = [str(n) for n in given["names"]]
@@ -187,7 +164,7 @@ class LiveTools:
     def _leave_out(self, tool: str, reason: str) -> None:
         if (tool, reason) not in self._told:
             self._told.add((tool, reason))
-            _log.warning("tool %s is left out: %s", tool, _line(reason))
+            _log.warning("tool %s is left out: %s", tool, line(reason))
 
 
 def bounded(schema: Mapping[str, Any]) -> None:
@@ -228,25 +205,5 @@ def _at(schema: Mapping[str, Any], ref: str) -> Any:
     return found
 
 
-def _mistakes(error: errors.InvalidArguments) -> str:
-    said = [f"{e.get('pointer') or '/'}: {e.get('message', '')}" for e in error.errors] or [error.detail]
-    return f"The arguments are refused: {_line('; '.join(said))}. Correct them and call again."
-
-
-def _reason(error: errors.ToolcribError) -> str:
-    upstream = error.problem.get("upstream")
-    said = [error.detail, error.hint or "", _json(upstream) if upstream else ""]
-    return _line(" ".join(filter(None, said)), errors.MOST_DETAIL)
-
-
 def _described(tool: LoadedTool) -> str:
-    return f"- {tool.model_name}: {_line(tool.description)}\n  {_json(tool.input_schema)}"
-
-
-def _line(text: str, most: int = MOST_TEXT) -> str:
-    """Other people's text: one line without control characters."""
-    return "".join(c for c in " ".join(text.split()) if c.isprintable())[:most]
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=dict)
+    return f"- {tool.model_name}: {line(tool.description)}\n  {as_json(tool.input_schema)}"

@@ -24,6 +24,7 @@ class Toolcrib:
         token_source: gives the bearer token; None sends none.
         ca_file: replaces the certificate authorities of the system.
         traceparent: gives the W3C trace context of the work in progress; without it each request has one of its own.
+        observe: told of each request, as `metrics.ClientMetrics` counts them.
     """
 
     def __init__(
@@ -34,10 +35,12 @@ class Toolcrib:
         deadline: float = 30.0,
         ca_file: str | None = None,
         traceparent: Callable[[], str] | None = None,
+        observe: exchange.Observe | None = None,
     ) -> None:
         self._connection = Connection(url, token_source, ca_file=ca_file)
         self._deadline = deadline
         self._traceparent = traceparent
+        self._observe = observe
         self._known: dict[str, results.Tool] = {}
         self._model_names: dict[str, str] = {}
 
@@ -116,6 +119,21 @@ class Toolcrib:
         """This agent's tools as `tools` of Anthropic's messages."""
         return functions.anthropic(self._definitions())
 
+    def openai_answer(self, call: Any) -> dict[str, Any]:
+        """Make the call of an entry of `tool_calls`; the message that answers it, which says why where the call failed.
+
+        Raises:
+            Unauthorized, TokenUnavailable, RegistryAnswerInvalid: nothing that a model does would help.
+            TypeError: `call` is no entry of `tool_calls`.
+        """
+        use = functions.openai_use(call)
+        return functions.openai_message(use, self._used(use))
+
+    def anthropic_answer(self, block: Any) -> dict[str, Any]:
+        """Make the call of a `tool_use` block; the `tool_result` block. Errors as `openai_answer`."""
+        use = functions.anthropic_use(block)
+        return functions.anthropic_block(use, self._used(use))
+
     def watch(self) -> Iterator[results.Change]:
         """The view first (`snapshot`), then each change. A stream that ends is opened again, with a new snapshot.
 
@@ -148,13 +166,20 @@ class Toolcrib:
             tools += more
         return tools
 
+    def _used(self, use: functions.Use) -> functions.Answer:
+        try:
+            return functions.Answer((self.call(use.name, functions.arguments(use.arguments))).result)
+        except functions.MISTAKES as error:
+            return functions.failed(error)
+
     def _definitions(self) -> tuple[results.LoadedTool, ...]:
         loaded = self.load([t.tool_id for t in self.tools()])
         self._model_names = exchange.by_model_name(loaded.tools)
         return loaded.tools
 
     def _ask(self, asked: Asked, reader: Callable[[Any], T], work: Work) -> T:
-        return exchange.read(reader, self._connection.send(asked, work), work.trail)
+        with exchange.observed(self._observe, asked):
+            return exchange.read(reader, self._connection.send(asked, work), work.trail)
 
     def _work(self, deadline: float | None = None) -> Work:
         trail = Trail() if self._traceparent is None else Trail(traceparent=self._traceparent())

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+import model_stub
 from cluster import EXAMPLES, UNPROVEN, Cluster, counter
 from realparts import lookup
 from realparts.processes import Child, clean_environment, free_port, wait_until
@@ -199,6 +200,43 @@ def test_a_grant_that_is_applied_gives_a_tool_and_deleting_it_returns_when_every
     for replica in range(2):
         assert cluster.discover(safecracker, replica) == ["calculator"]
         assert cluster.call(safecracker, "database_query", query, replica).status_code == 403
+
+
+def test_the_agent_in_eight_lines_loses_a_tool_as_soon_as_kubectl_delete_returns(
+    cluster: Cluster, safecracker: str
+) -> None:
+    cluster.kubectl("apply", "-f", str(CHANGES))
+    wait_until(lambda: cluster.discover(safecracker) == ["calculator", "database_query"])
+    asking = model_stub.function("database_query", {"query": "SELECT count(*) FROM cameras"})
+
+    def said(request: dict[str, Any]) -> model_stub.Message:
+        answers = len(model_stub.results(request["messages"]))
+        if answers == 1:
+            cluster.kubectl("delete", "-f", str(CHANGES))
+        return asking if answers < 2 else model_stub.text("I have no such tool.")
+
+    with model_stub.serving(said) as model:
+        given = {"TOOLCRIB_URL": cluster.url, "TOOLCRIB_TOKEN": safecracker, "OPENAI_BASE_URL": model.url}
+        done = subprocess.run(
+            [
+                sys.executable,
+                str(EXAMPLES / "agents" / "eight_lines.py"),
+                "stub",
+                "How many cameras are there?",
+            ],
+            env=clean_environment({**given, "OPENAI_API_KEY": "none"}),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    assert done.stdout == "I have no such tool.\n", done.stderr
+    offered = [[t["function"]["name"] for t in request["tools"]] for request in model.requests]
+    assert offered == [["calculator", "database_query"], ["calculator", "database_query"], ["calculator"]]
+    first, second = model_stub.results(model.requests[-1]["messages"])
+    assert "6" in first
+    assert "not permitted" in second
 
 
 @pytest.mark.parametrize(

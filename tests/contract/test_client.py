@@ -2,17 +2,21 @@
 
 import ast
 import dataclasses
+import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 import toolcrib
 import toolcrib_client
+from registry_harness import running_registry
 from toolcrib.wire import api, search
 from toolcrib_client import errors, exchange, results
-from toolcrib_registry.http import problems, route_table
+from toolcrib_registry.http import problems
 
 _NOT_FOR_AGENTS = {
     *(
@@ -32,11 +36,12 @@ _OF_THE_REQUEST_ITSELF = {
 """What this client does not send, or the address decides; an error by status."""
 
 ADAPTERS = {
+    "metrics": ("prometheus_client",),
     "langchain": ("langchain", "langchain_core", "langgraph"),
     "openai_agents": ("agents",),
     "pydantic_ai": ("pydantic_ai", "pydantic_core"),
 }
-"""Modules for frameworks, each imported by who uses it alone, and what it may import."""
+"""Modules for extras, each imported by who uses it alone, and what it may import."""
 
 
 def test_both_have_one_version() -> None:
@@ -47,35 +52,80 @@ def test_every_code_that_an_agent_can_get_has_its_error_and_there_is_no_other() 
     assert set(problems.CODES) - _NOT_FOR_AGENTS - _OF_THE_REQUEST_ITSELF == set(errors.BY_CODE)
 
 
-def test_every_request_is_a_route_of_agents() -> None:
-    routes = {(line.method, line.path) for line in route_table.AGENTS}
-    none: dict[str, Any] = {"tags": (), "servers": (), "namespaces": (), "min_score": None}
-    asked = [
-        exchange.listing(None),
-        exchange.describing("a"),
-        *exchange.loading(["a"]),
-        exchange.calling("a", {}),
-        exchange.searching("a", limit=1, **none),
-        exchange.Asked("GET", "/v1/watch", reads=True),
-    ]
+ASKED = [
+    exchange.listing(None),
+    exchange.describing("a"),
+    *exchange.loading(["a"]),
+    exchange.calling("a", {}),
+    exchange.searching("a", limit=1, tags=["t"], servers=["s"], namespaces=["n"], min_score=0.5),
+    exchange.Asked("GET", exchange.WATCH, reads=True),
+]
+"""Every request there is, with every field it can have."""
 
-    assert {(a.method, a.path.partition("?")[0]) for a in asked} <= routes
+
+@pytest.fixture(scope="module")
+def document() -> Iterator[dict[str, Any]]:
+    """`/openapi.json` of a registry."""
+    with running_registry([], []) as registry:
+        yield httpx2.get(f"{registry.url}/openapi.json", trust_env=False).json()
+
+
+def route(document: dict[str, Any], asked: exchange.Asked) -> dict[str, Any]:
+    """What the document says of a request."""
+    found: dict[str, Any] = document["paths"][asked.path.partition("?")[0]][asked.method.lower()]
+    return found
+
+
+def resolved(document: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema that it refers to."""
+    found: dict[str, Any] = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    return found
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=lambda asked: asked.path)
+def test_every_request_is_one_of_the_registrys_document(
+    document: dict[str, Any], asked: exchange.Asked
+) -> None:
+    about = route(document, asked)
+    fields = set(json.loads(asked.body)) if asked.body else set()
+
+    if asked.body:
+        content = about["requestBody"]["content"]["application/json"]
+        assert fields <= set(resolved(document, content["schema"])["properties"])
+    query = {part.partition("=")[0] for part in asked.path.partition("?")[2].split("&") if part}
+    assert query <= {p["name"] for p in about.get("parameters", ()) if p["in"] == "query"}
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=lambda asked: asked.path)
+def test_every_code_that_the_document_names_for_a_request_has_its_error(
+    document: dict[str, Any], asked: exchange.Asked
+) -> None:
+    answers = route(document, asked)["responses"].values()
+    problems_of = [a.get("content", {}).get("application/problem+json", {}) for a in answers]
+    named = {code for problem in problems_of for code in problem.get("examples", ())}
+
+    assert named
+    assert named - _OF_THE_REQUEST_ITSELF <= set(errors.BY_CODE)
 
 
 @pytest.mark.parametrize(
     ("here", "there", "renamed"),
     [
-        (results.Tool, api.DescribedTool, set()),
-        (results.Hit, search.SearchResult, set()),
-        (results.SearchAnswer, search.SearchAnswer, {"hits"}),
-        (results.LoadFailure, api.LoadError, set()),
-        (results.LoadedTool, api.McpTool, {"tool_id", "model_name"}),
-        (results.Loaded, api.LoadAnswer, {"failures"}),
-        (results.CallResult, api.CallAnswer, set()),
+        (results.Tool, "DescribedTool", set()),
+        (results.Hit, "SearchResult", set()),
+        (results.SearchAnswer, "SearchAnswer", {"hits"}),
+        (results.LoadFailure, "LoadError", set()),
+        (results.LoadedTool, "McpTool", {"tool_id", "model_name", "input_schema"}),
+        (results.Loaded, "LoadAnswer", {"failures"}),
+        (results.CallResult, "CallAnswer", set()),
     ],
 )
-def test_every_field_is_one_of_the_registrys_answers(here: Any, there: Any, renamed: set[str]) -> None:
-    assert {f.name for f in dataclasses.fields(here)} - renamed <= set(there.model_fields)
+def test_every_field_is_one_of_the_registrys_answers(
+    document: dict[str, Any], here: Any, there: str, renamed: set[str]
+) -> None:
+    said = document["components"]["schemas"][there]["properties"]
+
+    assert {f.name for f in dataclasses.fields(here)} - renamed <= set(said)
 
 
 def test_requests_are_what_the_registry_reads() -> None:

@@ -2,13 +2,15 @@
 
     python tests/support/client_smoke.py [--size] dist/toolcrib_client-*.whl
 
-Runs the guide's examples against a registry, and pip's check. With `--size` it measures instead, against budgets:
+Runs the guide's examples against a registry and pip's check, in each Python of 3.11 to 3.13 that is on this machine.
+With `--size` it measures instead, against budgets:
 what the wheel and its dependencies add to Python, bytecode included, and its import beside that of httpx2. Exit
 status 0, or 1 with what was wrong.
 """
 
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -22,6 +24,8 @@ from wheel_smoke import ROOT, SmokeError, call
 
 MOST_MB, MOST_IMPORT = 6.0, 1.5
 ROUNDS = 9
+VERSIONS = ("3.11", "3.12", "3.13")
+PYENV = Path.home() / ".pyenv" / "versions"
 GUIDE = ROOT / "docs" / "guides" / "client-library.md"
 EXPRESSION = {"type": "object", "properties": {"expression": {"type": "string"}}}
 
@@ -29,22 +33,40 @@ EXPRESSION = {"type": "object", "properties": {"expression": {"type": "string"}}
 def main(arguments: Sequence[str]) -> int:
     """Run the command line."""
     wheel = Path(arguments[-1]).resolve()
-    with tempfile.TemporaryDirectory(prefix="toolcrib-client-") as folder:
-        try:
-            python, megabytes = install(wheel, Path(folder))
-            if "--size" in arguments:
+    try:
+        if "--size" in arguments:
+            with tempfile.TemporaryDirectory(prefix="toolcrib-client-") as folder:
+                python, megabytes = install(wheel, Path(folder))
                 measure(python, megabytes, Path(folder))
-            else:
-                run_examples(python, Path(folder))
-        except SmokeError as error:
-            print(f"client: {error}", file=sys.stderr)
-            return 1
+            return 0
+        for version, interpreter in pythons().items():
+            with tempfile.TemporaryDirectory(prefix="toolcrib-client-") as folder:
+                python, _ = install(wheel, Path(folder), interpreter)
+                run_examples(python, Path(folder), version)
+    except SmokeError as error:
+        print(f"client: {error}", file=sys.stderr)
+        return 1
     return 0
 
 
-def install(wheel: Path, folder: Path) -> tuple[str, float]:
+def pythons() -> dict[str, str]:
+    """An interpreter of each version that the client is tested on, as far as they are here; at least this one."""
+    found = dict.fromkeys(VERSIONS, "") | {f"{sys.version_info[0]}.{sys.version_info[1]}": sys.executable}
+    for version in VERSIONS:
+        here = [shutil.which(f"python{version}"), *sorted(PYENV.glob(f"{version}.*/bin/python"))]
+        for candidate in [str(path) for path in (found[version], *here) if path]:
+            # a shim of pyenv is on PATH whether or not its version is switched on
+            if subprocess.run([candidate, "-c", ""], capture_output=True, check=False).returncode == 0:
+                found[version] = candidate
+                break
+    if missing := [version for version, path in found.items() if not path]:
+        print(f"client: not tried, no such Python is here: {', '.join(missing)}")
+    return {version: path for version, path in found.items() if path}
+
+
+def install(wheel: Path, folder: Path, interpreter: str = sys.executable) -> tuple[str, float]:
     """A clean environment with the wheel and its dependencies as they are locked; its Python, and MB installed."""
-    call([sys.executable, "-m", "venv", str(folder / "venv")], folder)
+    call([interpreter, "-m", "venv", str(folder / "venv")], folder)
     python = str(folder / "venv" / "bin" / "python")
     (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
     locked = re.findall(
@@ -86,7 +108,7 @@ def measure(python: str, megabytes: float, folder: Path) -> None:
         raise SmokeError("above the budget; `python -X importtime -c 'import toolcrib_client'` tells where")
 
 
-def run_examples(python: str, folder: Path) -> None:
+def run_examples(python: str, folder: Path, version: str) -> None:
     """The guide's Python, top to bottom as one program, against a registry with a calculator.
 
     Raises:
@@ -108,7 +130,7 @@ def run_examples(python: str, folder: Path) -> None:
             )
     if done.returncode != 0 or "42" not in done.stdout or "/expression" not in done.stdout:
         raise SmokeError(f"the guide's examples: {(done.stderr or done.stdout)[-2000:]}")
-    print("client: installs alone, and the guide's examples run")
+    print(f"client: installs alone, and the guide's examples run, in Python {version}")
 
 
 if __name__ == "__main__":

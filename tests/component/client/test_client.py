@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
+from prometheus_client import CollectorRegistry
 
 from registry_harness import RunningRegistry, backend, binding, running_registry, tool
 from stub_server import Answer, Asked, Request, answering, handling
@@ -25,6 +26,7 @@ from toolcrib_client import (
     ToolNotFound,
     Unauthorized,
 )
+from toolcrib_client.metrics import ClientMetrics
 
 EXPRESSION = {"type": "object", "properties": {"expression": {"type": "string"}}, "required": ["expression"]}
 TOOLS = ("calculator", "file_reader")
@@ -77,6 +79,77 @@ def test_functions_for_models_have_the_names_by_which_they_are_called(
         "team/files-read",
     ]
     assert "files.read" not in names
+
+
+def openai_call(name: str, arguments: str) -> dict[str, Any]:
+    return {"id": "c1", "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def test_calls_of_a_model_are_answered_in_its_providers_shape_failed_ones_with_the_reason(
+    registry: RunningRegistry, connect: Any
+) -> None:
+    crib = connect(registry.url, lambda: registry.token("team", "planner"))
+
+    assert crib.openai_answer(openai_call("calculator", '{"expression": "1"}')) == {
+        "role": "tool",
+        "tool_call_id": "c1",
+        "content": '{"result":"1"}',
+    }
+    block = {"type": "tool_use", "id": "u1", "name": "calculator", "input": {"expression": 1}}
+    assert crib.anthropic_answer(block) == {
+        "type": "tool_result",
+        "tool_use_id": "u1",
+        "is_error": True,
+        "content": crib.openai_answer(openai_call("calculator", '{"expression": 1}'))["content"],
+    }
+    assert "/expression" in crib.anthropic_answer(block)["content"]
+    assert "not permitted" in crib.openai_answer(openai_call("secret", "{}"))["content"]
+    for garbage in ("{", "[]", "[" * 5_000):
+        said = crib.openai_answer(openai_call("calculator", garbage))["content"]
+        assert said.startswith("The arguments cannot be used"), garbage
+
+
+def test_what_no_model_can_mend_is_raised_and_not_told_to_it(registry: RunningRegistry, connect: Any) -> None:
+    with pytest.raises(Unauthorized):
+        connect(registry.url, lambda: "no.such.token").openai_answer(openai_call("calculator", "{}"))
+    with pytest.raises(TypeError, match="'function'"):
+        connect(registry.url, lambda: registry.token("team", "planner")).openai_answer({"id": "c1"})
+
+
+def test_requests_are_counted_by_what_came_of_them(registry: RunningRegistry, connect: Any) -> None:
+    numbers = CollectorRegistry()
+    metrics = ClientMetrics(numbers)
+    crib = connect(registry.url, lambda: registry.token("team", "planner"), observe=metrics)
+    away = connect("http://127.0.0.1:9", None, observe=metrics)
+
+    crib.search("calculator")
+    crib.tools()
+    for tried in (lambda: crib.call("secret"), lambda: away.describe("calculator")):
+        with pytest.raises(ToolcribError):
+            tried()
+
+    def counted(operation: str, outcome: str) -> float | None:
+        about = {"operation": operation, "outcome": outcome}
+        return numbers.get_sample_value("toolcrib_client_requests_total", about)
+
+    assert counted("search", "ok") == counted("tools", "ok") == 1
+    assert counted("call", "not_permitted") == counted("describe", "RegistryUnavailable") == 1
+    assert numbers.get_sample_value("toolcrib_client_request_seconds_count", {"operation": "call"}) == 1
+
+
+def test_a_source_that_can_renew_its_token_is_told_that_it_was_refused(
+    registry: RunningRegistry, connect: Any
+) -> None:
+    class Source:
+        token = "no.such.token"
+
+        def __call__(self) -> str:
+            return self.token
+
+        def renew(self) -> None:
+            self.token = registry.token("team", "planner")
+
+    assert len(connect(registry.url, Source()).tools()) == 2
 
 
 def test_errors_go_by_code_and_name_the_request(registry: RunningRegistry, connect: Any) -> None:
