@@ -14,6 +14,7 @@ from toolcrib.wire.imports import ServerOutcome, ServersReport, ServersRequest, 
 from toolcrib_registry.clock import Clock
 from toolcrib_registry.importing.room import Room
 from toolcrib_registry.importing.routes import Routes
+from toolcrib_registry.importing.turns import Turns
 from toolcrib_registry.importing.watch import Parts, Watch
 from toolcrib_registry.upstream.client import McpClient
 from toolcrib_registry.upstream.lists import Kind
@@ -30,7 +31,8 @@ CHECK = 1.0
 """Seconds between looks at what routes depend on, and whether anybody still asks."""
 TOGETHER = 0.05
 """Seconds that a report waits for further changes."""
-_LARGE_AT_ONCE = 2
+LARGE_AT_ONCE = 2
+"""Lists beyond `watch.SMALL` that are read at the same time: as objects one takes up to half a gigabyte."""
 
 
 class Observer(Protocol):
@@ -70,7 +72,7 @@ class Importer:
         dice: Callable[[], float] = random.random,
     ) -> None:
         self._routes, self._clock, self._observer = routes, clock, observer
-        large = asyncio.Semaphore(_LARGE_AT_ONCE)
+        large = Turns(LARGE_AT_ONCE)
         self._parts = Parts(
             client, routes, bounds or Bounds(), clock, large, room or Room(), self._change,
             observer.server_seen, self._told, dice,

@@ -27,6 +27,7 @@ from toolcrib_registry.importing.listening import Listener
 from toolcrib_registry.importing.lists import HeldList
 from toolcrib_registry.importing.room import Room
 from toolcrib_registry.importing.routes import Route, Routes
+from toolcrib_registry.importing.turns import Turns
 from toolcrib_registry.importing.verdicts import Verdict
 from toolcrib_registry.outbound.errors import OutboundError, TooLarge
 from toolcrib_registry.upstream.client import McpClient
@@ -39,7 +40,7 @@ log = logging.getLogger(__name__)
 SMALL = 256 << 10
 """Bytes of a list that is read without waiting for a turn. As objects it may take 31 times as many."""
 LARGE_SECONDS = 60.0
-"""For a larger list, whose turn others may wait for."""
+"""For a larger list, in all of its turns."""
 GATHER = 0.02
 """Seconds after a notice, for more of them."""
 
@@ -65,7 +66,7 @@ class Parts:
     routes: Routes
     bounds: Bounds
     clock: Clock
-    large: asyncio.Semaphore
+    large: Turns
     room: Room
     changed: Callable[[], None]
     observe: Callable[[str, ServerOutcome], None]
@@ -221,9 +222,11 @@ class Watch:
                 if listed.cut is not Cut.BYTES:
                     return listed
         # few at a time: as objects a list takes many times its bytes
-        async with self._parts.large:
-            self._is_large = True
-            listed = await client.listed(server, replace(asking, seconds=min(asking.seconds, LARGE_SECONDS)))
+        self._is_large = True
+        listed = await self._parts.large.take(
+            lambda left: client.listed(server, replace(asking, seconds=left)),
+            min(asking.seconds, LARGE_SECONDS),
+        )
         self._is_large = listed.size > SMALL
         return listed
 

@@ -13,7 +13,7 @@ from imports_harness import BOUNDS, Imports, wanted
 from mcp_lists import CHANGED, Listing, definition, modern
 from mcp_upstream import McpUpstream, Wire, handshake, serving
 from toolcrib.wire.imports import MOST_TOOLS, ServerOutcome, ServerSeen
-from toolcrib_registry.importing.importer import AT_ONCE
+from toolcrib_registry.importing.importer import AT_ONCE, LARGE_AT_ONCE
 from toolcrib_registry.importing.listening import TOO_FAST
 from toolcrib_registry.importing.watch import SMALL
 
@@ -277,6 +277,34 @@ async def test_hundreds_of_silent_servers_delay_no_other(imports: Imports) -> No
         began = time.monotonic()
         await imports.seen(ServerOutcome.LISTED, "team/good")
         assert time.monotonic() - began < 5
+
+
+async def hangs_in_a_large_list(wire: Wire) -> None:
+    await wire.raw(HEAD + b'{"jsonrpc": "2.0", "id": 1, "result": {"tools": [' + b" " * 2 * SMALL)
+    await asyncio.Event().wait()
+
+
+async def test_servers_that_hang_in_large_lists_give_way_and_are_read_in_a_later_turn(
+    imports: Imports,
+) -> None:
+    large = Listing([definition(f"tool-{n}", title="x" * 10_000) for n in range(100)])
+
+    async def slow_at_first(wire: Wire) -> None:
+        # the first look ends at the bound of small lists, the second one is the first turn
+        if len(others[0].of("tools/list")) > 2:
+            await wire.result(tools=large.tools)
+        else:
+            await hangs_in_a_large_list(wire)
+
+    hanging = [("tools/list", hangs_in_a_large_list)] * (LARGE_AT_ONCE - 1)
+    async with serving(modern(large)) as good, beside(("tools/list", slow_at_first), *hanging) as others:
+        named = [wanted(up, f"bad/server-{n}", timeout=60) for n, up in enumerate(others)]
+        imports.want(*named)
+        for up in others:
+            await up.arrived("tools/list", 2)
+        imports.want(*named, wanted(good, "team/good"))
+        await imports.seen(ServerOutcome.LISTED, "team/good", seconds=20)
+        await imports.seen(ServerOutcome.LISTED, "bad/server-0", seconds=20)
 
 
 def test_the_bounds_are_those_that_are_documented() -> None:
