@@ -78,15 +78,17 @@ def assess_credential(
     if allowed is not None and ref.namespace not in allowed:
         message = f"{ref}: the operator may not read Secrets of this namespace; an administrator can add it to credentials.namespaces"
         return (), Cause(ConditionReason.CREDENTIAL_MISSING, message)
-    if secret is None:
-        message = f'{ref} does not exist, or lacks the label {LABEL}: "true"'
-        return (), Cause(ConditionReason.CREDENTIAL_MISSING, message)
-    if secret.labels.get(LABEL) != "true":
-        return (), Cause(ConditionReason.CREDENTIAL_NOT_ALLOWED, f'{ref} lacks the label {LABEL}: "true"')
+    oauth = auth.oauth
+    values: dict[str, str] = {}
+    for each_key in (key,) if oauth is None else (key, oauth.client_id_key):
+        value, cause = secret_value(secret, ref, each_key)
+        if value is None:
+            return (), cause
+        values[each_key] = value
+    assert secret is not None
     hosts = tuple(secret.body["annotations"].get(HOSTS, "").replace(",", " ").lower().split())
     place = resource.spec.mcp if isinstance(resource, ToolServer) else resource.spec.backend.http
     names = frozenset() if place is None else hosts_of(place, ref.namespace, domain)
-    oauth = auth.oauth
     places = [names] if oauth is None or oauth.token_url is None else [names, _of_url(oauth.token_url)]
     for each in places:
         if each.isdisjoint(credential_hosts.entries(hosts)):
@@ -95,15 +97,10 @@ def assess_credential(
                 ConditionReason.CREDENTIAL_NOT_ALLOWED,
                 f"{ref}: its annotation {HOSTS} does not list {wanted!r}; add the host",
             )
-    found: list[Credential] = []
-    for each_key in (key,) if oauth is None else (key, oauth.client_id_key):
-        value = _value(secret, each_key)
-        if value is None:
-            message = f"{ref} has no key {each_key!r}, or its value is empty or not text"
-            return (), Cause(ConditionReason.CREDENTIAL_MISSING, message)
-        found.append(
-            Credential(namespace=ref.namespace, name=ref.name, key=each_key, hosts=hosts, value=value)
-        )
+    found = (
+        Credential(namespace=ref.namespace, name=ref.name, key=each_key, hosts=hosts, value=value)
+        for each_key, value in values.items()
+    )
     return tuple(found), None
 
 
