@@ -109,6 +109,11 @@ class Replay:
             else:
                 yield Judged(record, why=Why.UNREADABLE)
 
+    @property
+    def policy(self) -> Snapshot | None:
+        """The policy in effect after all records so far; None: not stated."""
+        return self._policy.latest
+
     def _follow(self, record: Mapping[str, Any]) -> None:
         """What follows a missing line is not known until the policy is stated again."""
         chain, seq = record.get("chain"), record.get("seq")

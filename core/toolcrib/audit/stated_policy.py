@@ -71,6 +71,12 @@ class StatedPolicy:
         """Whether a whole policy is known."""
         return self._latest is not None and not self._awaited
 
+    @property
+    def latest(self) -> Snapshot | None:
+        """What is in effect after all records so far; None: not stated."""
+        self._settle()
+        return self._latest if self.stated else None
+
     def _begin(self, record: Mapping[str, Any]) -> None:
         self._settle()
         before = self._snapshots

@@ -22,13 +22,15 @@ from toolcrib.authorizer.chain import (
 )
 from toolcrib.authorizer.grants import (
     Considered,
+    Given,
     alternatives,
     considered,
+    givers,
     granted_scopes,
     has_power,
     next_change,
 )
-from toolcrib.authorizer.policy import Policy, concerned, deniers, subject_keys
+from toolcrib.authorizer.policy import Policy, concerned, deniers, subject_key, subject_keys
 
 __all__ = [
     "CHECKS",
@@ -37,6 +39,7 @@ __all__ = [
     "Considered",
     "Decision",
     "Denial",
+    "Given",
     "Order",
     "Policy",
     "Question",
@@ -48,6 +51,7 @@ __all__ = [
     "decide",
     "denials",
     "deniers",
+    "givers",
     "granted_scopes",
     "granting",
     "has_power",
@@ -55,6 +59,7 @@ __all__ = [
     "matcher",
     "next_change",
     "reach",
+    "subject_key",
     "subject_keys",
     "tool_refused",
 ]

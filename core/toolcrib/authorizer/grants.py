@@ -4,14 +4,42 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from toolcrib.authorizer.bindings import Denial
+from toolcrib.authorizer.bindings import CompiledBinding, Denial
 from toolcrib.authorizer.chain import Action, Question, Reason, caller_refused, is_valid, reach, shortfall
 from toolcrib.authorizer.policy import Policy
 from toolcrib.identity import NOT_BEFORE_LEEWAY, Identity, ScopesPolicy
 from toolcrib.names import is_reserved_scope
 from toolcrib.resources.tools import ScopeMatch
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
+
+
+class Given(NamedTuple):
+    """What one binding grants of a tool's scopes to one caller."""
+
+    binding: CompiledBinding
+    scopes: frozenset[str]
+
+
+def givers(
+    identity: Identity, tool: PublishedTool, policy: Policy, now: float
+) -> tuple[frozenset[str], tuple[Given, ...]]:
+    """The scopes of the tool that count for this caller, and each binding that grants some of them now.
+
+    Nothing, where the tool is not granted or the token alone decided.
+    """
+    if identity.policy is ScopesPolicy.TOKEN or not reach(Question(identity, tool, Action.CALL, policy, now)):
+        return frozenset(), ()
+    wanted = frozenset(tool.scopes)
+    if identity.policy is ScopesPolicy.INTERSECTION:
+        wanted &= identity.scopes or frozenset()
+    found = (
+        Given(b, given)
+        for b in policy.near(identity, tool.namespace).every
+        if (given := b.scopes & wanted) and shortfall(b, tool, given, now) is None
+    )
+    return wanted, tuple(found)
 
 
 def alternatives(
@@ -22,19 +50,14 @@ def alternatives(
     One group for `scopeMatch: Any`; one for each scope (sorted) for `All`, where each scope may come from another
     binding. Empty where no binding grants: the token alone decided, or nothing is granted.
     """
-    if identity.policy is ScopesPolicy.TOKEN or not reach(Question(identity, tool, Action.CALL, policy, now)):
+    wanted, granting = givers(identity, tool, policy, now)
+    if not granting:
         return ()
-    wanted = frozenset(tool.scopes)
-    if identity.policy is ScopesPolicy.INTERSECTION:
-        wanted &= identity.scopes or frozenset()
-    granting = [
-        (b, given)
-        for b in policy.near(identity, tool.namespace).every
-        if (given := b.scopes & wanted) and shortfall(b, tool, given, now) is None
-    ]
     if tool.scope_match is ScopeMatch.ANY:
-        return (tuple(b.source for b, _ in granting),)
-    return tuple(tuple(b.source for b, given in granting if scope in given) for scope in sorted(wanted))
+        return (tuple(given.binding.source for given in granting),)
+    return tuple(
+        tuple(given.binding.source for given in granting if scope in given.scopes) for scope in sorted(wanted)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from toolcrib.authorizer.bindings import CompiledBinding
 from toolcrib.identity import Identity
 from toolcrib.resources.bindings import SubjectKind
-from toolcrib.wire.publish import PublishedBinding, PublishedTool
+from toolcrib.wire.publish import PublishedBinding, PublishedSubject, PublishedTool
 
 SubjectKey = tuple[str, str, str]
 
@@ -29,19 +29,19 @@ def subject_keys(identity: Identity) -> tuple[SubjectKey, ...]:
     return tuple(keys)
 
 
-def _binding_keys(binding: PublishedBinding) -> Iterable[SubjectKey]:
-    for s in binding.subjects:
-        match s.kind:
-            case SubjectKind.SERVICE_ACCOUNT | SubjectKind.AGENT if s.namespace and s.name:
-                yield ("sa", s.namespace, s.name)
-            case SubjectKind.OAUTH_CLIENT if s.issuer and s.client_id:
-                yield ("client", s.issuer, s.client_id)
-            case SubjectKind.USER if s.issuer and s.name:
-                yield ("user", s.issuer, s.name)
-            case SubjectKind.GROUP if s.issuer and s.name:
-                yield ("group", s.issuer, s.name)
-            case _:
-                continue
+def subject_key(subject: PublishedSubject) -> SubjectKey | None:
+    """The key under which a binding names this subject; None: nobody."""
+    match subject.kind:
+        case SubjectKind.SERVICE_ACCOUNT | SubjectKind.AGENT if subject.namespace and subject.name:
+            return "sa", subject.namespace, subject.name
+        case SubjectKind.OAUTH_CLIENT if subject.issuer and subject.client_id:
+            return "client", subject.issuer, subject.client_id
+        case SubjectKind.USER if subject.issuer and subject.name:
+            return "user", subject.issuer, subject.name
+        case SubjectKind.GROUP if subject.issuer and subject.name:
+            return "group", subject.issuer, subject.name
+        case _:
+            return None
 
 
 class Near(NamedTuple):
@@ -103,7 +103,7 @@ class Policy:
         table: dict[SubjectKey, list[CompiledBinding]] = {}
         for b in bindings:
             compiled = CompiledBinding.of(b)
-            for key in set(_binding_keys(b)):
+            for key in {key for s in b.subjects if (key := subject_key(s)) is not None}:
                 table.setdefault(key, []).append(compiled)
         ordered = {k: tuple(sorted(v, key=CompiledBinding.order)) for k, v in table.items()}
         places: dict[tuple[SubjectKey, str | None], list[CompiledBinding]] = {}
