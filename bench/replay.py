@@ -34,13 +34,13 @@ def run(quick: bool) -> dict[str, Any]:
         command = [sys.executable, "-m", "toolcrib_cli", "audit", "replay", str(path), "-o", "json"]
         with told.open("wb") as out:
             child = subprocess.Popen(command, stdout=out)
-            peak = 0
+            most = 0
             while (ended := os.wait4(child.pid, os.WNOHANG))[0] == 0:
-                peak = max(peak, _peak(child.pid))
+                most = max(most, peak(child.pid))
                 time.sleep(0.05)
         child.returncode = os.waitstatus_to_exitcode(ended[1])
         found = json.loads(told.read_bytes())
-    seconds, megabytes = ended[2].ru_utime + ended[2].ru_stime, peak / 1e6
+    seconds, megabytes = ended[2].ru_utime + ended[2].ru_stime, most / 1e6
     measure.table(
         "toolcrib audit replay",
         ["calls", "MiB", "equal", "different", "processor s", "\u00b5s a record", "MB"],
@@ -67,7 +67,7 @@ def run(quick: bool) -> dict[str, Any]:
     return {"calls": calls, "seconds": seconds, "megabytes": megabytes, **found, "missed": missed}
 
 
-def _peak(pid: int) -> int:
+def peak(pid: int) -> int:
     """The most memory (bytes) that a process had; 0 where it is over. `ru_maxrss` counts what its parent had, too."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()

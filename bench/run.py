@@ -29,6 +29,7 @@ ALONE = (
     "health",
     "log_growth",
     "replay",
+    "suggest",
     "scanner",
     "openapi",
 )

@@ -24,6 +24,7 @@ try:
     from toolcrib_cli import examples, options, output
     from toolcrib_cli.commands import (
         access,
+        access_suggest,
         agents_view,
         approvals,
         audit,
@@ -99,6 +100,7 @@ app.add_typer(mcp_clients.app, name="client", rich_help_panel=_AGENTS)
 app.add_typer(imports.app, name="import", rich_help_panel=_MANIFESTS)
 app.add_typer(access.app, name="access", rich_help_panel=_CLUSTER)
 app.add_typer(approvals.app, name="approvals", rich_help_panel=_CLUSTER)
+access.app.command("suggest", epilog=examples.epilog(access_suggest.suggest))(access_suggest.suggest)
 audit.app.command("replay", epilog=examples.epilog(audit_replay.replay))(audit_replay.replay)
 app.add_typer(audit.app, name="audit", rich_help_panel=_CLUSTER)
 agent = typer.Typer(help="Run agents.", no_args_is_help=True)

@@ -104,9 +104,9 @@ def verify(
     from toolcrib_cli import decision_logs
 
     found = places(logs, data)
-    beside = [] if key_file else _keys_beside(found)
+    beside = [] if key_file else keys_beside(found)
     key_file = key_file or beside
-    kept = _anchors(anchors, kubeconfig, context) if anchors else []
+    kept = anchors_of(anchors, kubeconfig, context) if anchors else []
     check = Verification(decision_logs.keys(key_file), kept, replica)
     decision_logs.feed(check, decision_logs.found(found), mixed=mixed)
     report = check.finish()
@@ -127,7 +127,8 @@ def verify(
         raise typer.Exit(Exit.FAILED)
 
 
-def _keys_beside(given: list[str]) -> list[str]:
+def keys_beside(given: list[str]) -> list[str]:
+    """Key files that lie beside these logs, as the local mode's does."""
     folders = (path if (path := Path(place)).is_dir() else path.parent for place in given if place != "-")
     return list(dict.fromkeys(str(key) for folder in folders if (key := folder / _LOCAL_KEY).is_file()))
 
@@ -143,7 +144,12 @@ def _ends(report: Any, *, asked: bool, local: bool) -> str:
     return f"possibly truncated ends: no anchor for the last run (in a stream: for every run) of {', '.join(report.unanchored)}"
 
 
-def _anchors(source: str, kubeconfig: str | None, context: str | None) -> list[Any]:
+def anchors_of(source: str, kubeconfig: str | None, context: str | None) -> list[Any]:
+    """The anchors that `--anchors` names.
+
+    Raises:
+        CliError: they cannot be read.
+    """
     from toolcrib_cli import decision_logs
 
     if source == _CONFIGMAP or source.startswith(f"{_CONFIGMAP}/"):
