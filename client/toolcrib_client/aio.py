@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Self, TypeVar
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import httpx2
 
@@ -18,13 +19,16 @@ from toolcrib_client.exchange import Answer, Asked, Trail
 T = TypeVar("T")
 AsyncTokenSource = Callable[[], str | Awaitable[str]]
 """Asked before every request, so that a token that rotates is picked up; a plain function runs in a thread."""
+_LOOP: anyio.lowlevel.RunVar[object] = anyio.lowlevel.RunVar("toolcrib_client")
+"""An object for each event loop: connections are those of one."""
 
 
 class AsyncToolcrib:
     """The tools of one agent at the registry at `url`.
 
-    Cancelling a method closes its connection. `deadline` is in seconds and bounds each method as a whole, retries and
-    token source included; `watch` only until its stream opens. A refused token is asked for once more.
+    For one event loop at a time. Cancelling a method closes its connection. `deadline` is in seconds and bounds each
+    method as a whole, retries and token source included; `watch` only until its stream opens. A refused token is asked
+    for once more.
 
     Args:
         url: the registry's.
@@ -50,7 +54,7 @@ class AsyncToolcrib:
         self._ca_file = ca_file
         self._traceparent = traceparent
         self._observe = observe
-        self._pool: tuple[int, httpx2.AsyncClient] | None = None
+        self._pool: tuple[tuple[int, object], httpx2.AsyncClient] | None = None
         self._known: dict[str, results.Tool] = {}
         self._model_names: dict[str, str] = {}
 
@@ -62,9 +66,9 @@ class AsyncToolcrib:
 
     async def close(self) -> None:
         """Give up all connections. A later request makes new ones."""
-        if self._pool is not None and self._pool[0] == os.getpid():
-            await self._pool[1].aclose()
-        self._pool = None
+        pool, self._pool = self._pool, None
+        if pool is not None and pool[0] == _here():
+            await pool[1].aclose()
 
     async def tools(self) -> tuple[results.Tool, ...]:
         """Every tool that is this agent's now, by id.
@@ -266,15 +270,26 @@ class AsyncToolcrib:
         return Trail() if self._traceparent is None else Trail(traceparent=self._traceparent())
 
     def _http(self) -> httpx2.AsyncClient:
-        """The pool of this process: after a fork the child makes its own and leaves the parent's sockets alone."""
-        if self._pool is None or self._pool[0] != os.getpid():
-            self._pool = os.getpid(), httpx2.AsyncClient(**exchange.settings(self._url, self._ca_file))
-        return self._pool[1]
+        """The pool of this process and event loop: a fork or another `asyncio.run` leaves the sockets of before alone."""
+        pool, here = self._pool, _here()
+        if pool is None or pool[0] != here:
+            pool = self._pool = here, httpx2.AsyncClient(**exchange.settings(self._url, self._ca_file))
+        return pool[1]
+
+
+def _here() -> tuple[int, object]:
+    try:
+        loop = _LOOP.get()
+    except LookupError:
+        _LOOP.set(loop := object())
+    return os.getpid(), loop
 
 
 async def _asked(source: AsyncTokenSource, refused: bool) -> object:
     if refused:
-        await anyio.to_thread.run_sync(exchange.renew, source, abandon_on_cancel=True)
+        told = await anyio.to_thread.run_sync(exchange.renew, source, abandon_on_cancel=True)
+        if inspect.isawaitable(told):
+            await told
     if inspect.iscoroutinefunction(source):
         return await source()
     given = await anyio.to_thread.run_sync(source, abandon_on_cancel=True)

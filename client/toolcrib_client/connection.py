@@ -75,9 +75,9 @@ class Connection:
 
     def close(self) -> None:
         """Give up all pooled connections. A later request makes new ones."""
-        if self._pool is not None and self._pool[0] == os.getpid():
-            self._pool[1].close()
-        self._pool = None
+        pool, self._pool = self._pool, None
+        if pool is not None and pool[0] == os.getpid():
+            pool[1].close()
 
     def interrupt(self) -> None:
         """End every live stream from another thread, now and in future."""
@@ -163,14 +163,14 @@ class Connection:
     def _authorization(self, work: Work, *, refused: bool = False) -> dict[str, str]:
         if self._token_source is None:
             return {}
-        source, given, raised = self._token_source, list[object](), list[Exception]()
+        source, given, raised = self._token_source, list[object](), list[BaseException]()
 
         def ask() -> None:
             try:
                 if refused:
                     exchange.renew(source)
                 given.append(source())
-            except Exception as error:
+            except BaseException as error:  # SystemExit, too: the thread would end without a word
                 raised.append(error)
 
         # In a thread, since a function that hangs cannot be ended: the caller goes on without it.
@@ -185,9 +185,10 @@ class Connection:
 
     def _http(self) -> httpx2.Client:
         """The pool of this process: after a fork the child makes its own and leaves the parent's sockets alone."""
-        if self._pool is None or self._pool[0] != os.getpid():
-            self._pool = os.getpid(), httpx2.Client(**self._settings)
-        return self._pool[1]
+        pool = self._pool  # another thread may close meanwhile
+        if pool is None or pool[0] != os.getpid():
+            pool = self._pool = os.getpid(), httpx2.Client(**self._settings)
+        return pool[1]
 
 
 def _timeout(seconds: float) -> httpx2.Timeout:

@@ -189,11 +189,10 @@ def bearer(token: object, trail: Trail) -> dict[str, str]:
     return {"authorization": f"Bearer {token.strip()}"}
 
 
-def renew(source: object) -> None:
-    """Tell a token source that its token was refused, if it has a method `renew` to know by."""
+def renew(source: object) -> object:
+    """Tell a token source that its token was refused, if it has a method `renew` to know by; what that returns."""
     told = getattr(source, "renew", None)
-    if callable(told):
-        told()
+    return told() if callable(told) else None
 
 
 def token_failed(error: BaseException, trail: Trail) -> errors.TokenUnavailable:
@@ -250,7 +249,7 @@ def read(reader: Callable[[Any], T], answer: Answer, trail: Trail) -> T:
         )
     try:
         return reader(json.loads(answer.body))
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, OverflowError):
         raise errors.RegistryAnswerInvalid(
             "the answer is not JSON: check that the URL is a registry's", **trail.names()
         ) from None

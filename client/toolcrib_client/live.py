@@ -110,17 +110,20 @@ class LiveTools:
                     "\n".join(f"- {t.model_name}: {line(shown[t.tool_id])}" for t in tools) or "No tool fits."
                 )
             case "describe_tool" | "ready":
-                names = [str(n) for n in given["names"]]
+                written = given["names"]
+                names = [str(n) for n in ([written] if isinstance(written, str) else written)]
                 tools = await self._load([self._ids.get(n, n) for n in names])
                 if len(tools) < len(set(names)):
                     return Answer(
-                        f"Refused: not all of {', '.join(names)} are your tools. Use names that a search has shown.",
+                        f"Refused: not all of {line(', '.join(names))} are your tools. Use names that a search has shown.",
                         failed=True,
                     )
                 self._ready |= {t.model_name for t in tools} if function == "ready" else set()
                 return Answer("\n".join(map(_described, tools)) or "Go on without a tool.")
             case "call_tool" if given["name"] not in self._ready:
-                return Answer(f"Refused: {given['name']} is not ready. Use ready first.", failed=True)
+                return Answer(
+                    f"Refused: {line(str(given['name']))} is not ready. Use ready first.", failed=True
+                )
             case "call_tool":
                 written = given.get("arguments") or {}
                 arguments = json.loads(written) if isinstance(written, str) else written

@@ -1,7 +1,10 @@
 """The client against a running registry: what is granted is found and called, and what ends is told."""
 
+import gc
+import gzip
 import json
 import multiprocessing
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -25,6 +28,7 @@ from toolcrib_client import (
     ToolcribError,
     ToolNotFound,
     Unauthorized,
+    exchange,
 )
 from toolcrib_client.metrics import ClientMetrics
 
@@ -199,6 +203,11 @@ def test_a_token_source_that_raises_or_hangs_is_an_error_within_the_deadline_and
     assert told.value.request_id
 
 
+def test_a_token_source_that_exits_is_named_as_the_cause_at_once(registry: RunningRegistry) -> None:
+    with Toolcrib(registry.url, sys.exit) as crib, pytest.raises(TokenUnavailable, match="raised SystemExit"):
+        crib.tools()
+
+
 def test_a_tool_that_is_revoked_between_two_calls_is_refused_and_told_as_lost(
     registry: RunningRegistry, connect: Any
 ) -> None:
@@ -316,6 +325,13 @@ def test_what_is_no_registry_is_told_as_such(connect: Any, body: bytes) -> None:
     assert told.value.request_id
 
 
+def test_a_number_that_no_float_holds_is_no_answer_of_a_registry(connect: Any) -> None:
+    hit = f'{{"tool_id": "a/b", "name": "b", "short_desc": "", "confidence": 1{"0" * 400}}}'
+    body = f'{{"revision": "1", "tools": [{hit}]}}'.encode()
+    with answering(lambda _: Answer(body)) as port, pytest.raises(RegistryAnswerInvalid):
+        connect(f"http://127.0.0.1:{port}", None).search("b")
+
+
 def test_a_redirect_is_not_followed_so_that_the_token_goes_nowhere_else(connect: Any) -> None:
     asked: list[str] = []
 
@@ -350,6 +366,51 @@ def test_cancelling_a_call_closes_its_connection() -> None:
 
     with handling(waiting) as port:
         anyio.run(cancel, port)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_client_that_was_used_in_an_event_loop_works_in_the_next_one(registry: RunningRegistry) -> None:
+    crib = AsyncToolcrib(registry.url, lambda: registry.token("team", "planner"))
+
+    async def listed() -> list[str]:
+        return [t.name for t in await crib.tools()]
+
+    assert anyio.run(listed) == anyio.run(listed) == ["calculator", "file_reader"]
+    anyio.run(crib.close)
+    gc.collect()  # what was open in loops that are gone
+
+
+def test_renew_may_be_async() -> None:
+    class Source:
+        token = "old"
+
+        async def __call__(self) -> str:
+            return self.token
+
+        async def renew(self) -> None:
+            self.token = "new"
+
+    used: list[str] = []
+
+    def answer(asked: Asked) -> Answer:
+        used.append(asked.headers["authorization"])
+        return Answer(b"{}", 401)
+
+    async def describe(url: str) -> None:
+        async with AsyncToolcrib(url, Source()) as crib:
+            with pytest.raises(Unauthorized):
+                await crib.describe("calculator")
+
+    with answering(answer) as port:
+        anyio.run(describe, f"http://127.0.0.1:{port}")
+    assert used == ["Bearer old", "Bearer new"]
+
+
+def test_an_answer_that_decodes_to_more_than_the_bound_is_given_up(connect: Any) -> None:
+    bomb = gzip.compress(gzip.compress(bytes(exchange.MOST_BYTES + 1)))
+    with answering(lambda _: Answer(bomb, 200, {"Content-Encoding": "gzip, gzip"})) as port:
+        with pytest.raises(RegistryAnswerInvalid, match="larger than"):
+            connect(f"http://127.0.0.1:{port}", None).describe("calculator")
 
 
 def _listed(crib: Toolcrib, told: Any) -> None:

@@ -161,6 +161,8 @@ def test_with_discovery_a_model_finds_chooses_and_calls_and_nothing_else(registr
         assert (await live.call("call_tool", given)).value == {"result": "6*7"}
         assert "not ready" in (await live.for_run().call("call_tool", given)).text()
         assert (await live.call("ready", {"names": []})).text() == "Go on without a tool."
+        assert "not ready" in (await (other := live.for_run()).call("call_tool", given)).text()
+        assert not (await other.call("ready", {"names": "calculator"})).failed  # one name instead of a list
 
     met(registry, work, discovery=True)
 
