@@ -265,7 +265,7 @@ class TaskLoop:
                 continue
             self._estimator.counted(size, reply.prompt_tokens)
             self._replied(conversation, "ok", started, reply)
-            return reply
+            return self._estimator.complete(size, reply)
         return None
 
     def _request(self, conversation: Conversation) -> tuple[list[Message], list[Function], int] | Outcome:

@@ -277,13 +277,13 @@ class Discovering:
         refused = [name for name in names if self._names.tool(name) not in tools]
         if refused:
             return prompts.not_among(refused)
-        self.execute((*self._core, *(name for name in listed if name not in self._core)))
+        self.execute(listed)
         return None
 
     def execute(self, ready: Sequence[str]) -> None:
-        """Begin the execution, in a fresh conversation, with these tools (listed names)."""
+        """Begin the execution, in a fresh conversation, with the core and these tools (listed names)."""
         self.phase = Phase.EXECUTION
-        self._ready = tuple(ready)
+        self._ready = tuple(dict.fromkeys((*self._core, *ready)))
         self._conversation = [dict(self._task)]
 
     def cut(self) -> bool:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
+
+from toolcrib_runner.ports import Reply
 
 BYTES_A_TOKEN = 4
 
@@ -33,3 +36,12 @@ class Estimator:
         if tokens > 0 and size > 0:
             self._estimated += -(-size // BYTES_A_TOKEN)
             self._counted += tokens
+
+    def complete(self, sent: int, reply: Reply) -> Reply:
+        """The reply to so many bytes, with its tokens estimated where the endpoint counted none."""
+        said = size(reply.text, *((call.name, call.arguments) for call in reply.calls))
+        return replace(
+            reply,
+            prompt_tokens=reply.prompt_tokens or self.tokens(sent),
+            completion_tokens=reply.completion_tokens or self.tokens(said),
+        )

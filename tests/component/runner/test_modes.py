@@ -210,6 +210,20 @@ def test_after_twelve_turns_of_searching_the_task_goes_on_without_tools(office: 
     assert (report.outcome, report.turns, report.answer) == (Outcome.ANSWERED, 13, "No tool fits.")
 
 
+def test_after_twelve_turns_hybrid_goes_on_with_its_core(office: SmallRegistry) -> None:
+    def say(request: dict[str, Any]) -> dict[str, Any]:
+        if not request["messages"][0]["content"].startswith("Work on the task"):
+            return function("search_tools", {"query": f"mean {len(endpoint.requests)}"})
+        if request["messages"][-1]["role"] == "tool":
+            return text(request["messages"][-1]["content"])
+        return function("call_tool", {"name": "load_csv", "arguments": {"filename": "employees.csv"}})
+
+    with agent_of(office) as agent, model_stub.serving(say) as endpoint:
+        report = run(agent, endpoint, mode=Mode.HYBRID, core=("load_csv",))
+    assert (report.turns, [c.outcome for c in report.calls]) == (14, ["ok"])
+    assert "75000" in report.answer
+
+
 @pytest.mark.parametrize(
     ("reply", "code"),
     [

@@ -254,6 +254,16 @@ def test_a_model_that_never_ends_is_ended(bounds: Bounds, outcome: Outcome, turn
     assert (report.outcome, report.turns) == (outcome, turns)
 
 
+def test_tokens_are_estimated_where_the_endpoint_counts_none() -> None:
+    said = Reply("x" * 4_000, calling(1).calls)
+    with serving(SmallRegistry(calculator())) as registry:
+        with DynamicToolAgent("planner", TOKEN, registry.url, follow=False) as agent:
+            report = TaskLoop(agent, Saying(said), bounds=Bounds(tokens=1_000)).run("x")
+    assert (report.outcome, report.turns) == (Outcome.OUT_OF_TOKENS, 1)
+    assert 1_000 < report.completion_tokens < 1_050
+    assert 0 < report.prompt_tokens < 200
+
+
 def test_time_is_a_bound_too() -> None:
     now = [0.0]
 

@@ -114,6 +114,13 @@ def test_discovery_has_twelve_turns() -> None:
     assert made.searched_enough
 
 
+def test_hybrid_keeps_its_core_when_nothing_else_was_chosen() -> None:
+    made = conversation(Mode.HYBRID, core=["load_csv"])
+    made.execute(())
+    assert made.ready_tools == ("load_csv",)
+    assert "load_csv" in sent(made)
+
+
 def test_hybrid_shows_its_core_at_once_and_searches_for_the_rest() -> None:
     made = conversation(Mode.HYBRID, core=["load_csv"])
     assert "load_csv" in sent(made)
