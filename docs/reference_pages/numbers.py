@@ -113,6 +113,7 @@ BOUNDS = {
     "toolcrib_server_up": "ToolServers, at most 1,000",
     "toolcrib_limited_calls_total": "grants × 3",
     "toolcrib_grant_last_used_timestamp_seconds": "grants",
+    "toolcrib_grant_tool_last_used_timestamp_seconds": "pairs; beyond, none",
     "toolcrib_grant_info": f"operator's grants × {INFO_FACTOR}; subjects × scopes of each binding",
     "toolcrib_grant_expiry_timestamp_seconds": "operator's grants: the next to end",
     "toolcrib_grant_matched_tools": "operator's grants",

@@ -37,6 +37,7 @@ HOLDERS = f"max by (namespace, kind, grant, subject) ({GRANTS})"
 EXPIRY = select("toolcrib_grant_expiry_timestamp_seconds", grant="$grant")
 MATCHED = select("toolcrib_grant_matched_tools", grant="$grant")
 LAST_USED = select("toolcrib_grant_last_used_timestamp_seconds", grant="$grant")
+TOOL_USED = select("toolcrib_grant_tool_last_used_timestamp_seconds", grant="$grant")
 USES = select("toolcrib_grant_uses_total", grant="$grant")
 DENIALS = select("toolcrib_denials_total", agent="$agent")
 TOOL_GRANTS = select("toolcrib_tool_grants", tool="$tool", server="$server")
@@ -44,6 +45,13 @@ ENABLED = f"max by (namespace, tool) ({select('toolcrib_tool_info', state__ne='D
 REACHED = f"(max by (namespace, tool, server) ({TOOL_GRANTS}) and on (namespace, tool) {ENABLED})"
 """Grants of each tool; no grant reaches a disabled one, and that is as its owner wants it."""
 
+REACH = f"max by (namespace, kind, grant) ({MATCHED})"
+USED_TOOLS = (
+    f"count by (namespace, kind, grant) (max by (namespace, kind, grant, tool) (max_over_time({TOOL_USED}[30d]))"
+    f" >= time() - {30 * DAY})"
+)
+USED_SHARE = f"(({USED_TOOLS}) or {REACH} * 0) / ({REACH} > 0)"
+"""Of the tools that a grant reaches now, those that it was used for; more than 1 where it reached others before."""
 LATEST_USE = f"max by (namespace, kind, grant) (max_over_time({LAST_USED}[{RANGE}]))"
 TIME_LEFT = f"max by (namespace, kind, grant) ({EXPIRY}) - time()"
 UNUSED = f"{HOLDERS} unless on (namespace, kind, grant) ({LATEST_USE} >= time() - $__range_s)"
@@ -159,10 +167,11 @@ def _grants(made: Page) -> None:
         listing(
             "Who can call what: reach, use and end of every grant",
             (
-                f"{per_holder}max by (namespace, kind, grant) ({MATCHED})",
+                f"{per_holder}{REACH}",
                 f"{per_holder}round(sum by (namespace, kind, grant) ({total(USES)}))",
                 f"{per_holder}{LATEST_USE} * 1000",
                 f"{per_holder}({TIME_LEFT})",
+                f"{per_holder}({USED_SHARE})",
             ),
             (
                 AGENT,
@@ -173,10 +182,12 @@ def _grants(made: Page) -> None:
                 Column("Value #B", "Calls", width=100),
                 Column("Value #C", "Last used", unit="dateTimeFromNow", width=160),
                 Column("Value #D", "Time left", unit="s", steps=SOON, below=RED, width=120),
+                Column("Value #E", "Tools used in 30 days", unit="percentunit", width=120),
             ),
             "One row for each agent and grant: tools it reaches now, calls charged to it in the time range, last use, "
-            "time to its end. 0 tools: the binding matches nothing (`kubectl describe` says why). No calls in a long "
-            "range: see Grants never used. Click an agent for its calls.",
+            "time to its end, and which share of its tools was used. 0 tools: the binding matches nothing (`kubectl "
+            "describe` says why). No calls in a long range: see Grants never used. A small share: `toolcrib access "
+            "suggest` makes it smaller. Click an agent for its calls.",
             sort="Tools",
         ),
         24,

@@ -87,6 +87,10 @@ def test_what_is_used_in_one_installation_is_unused_in_another(tmp_path: Path) -
         f'toolcrib_grant_info{{{grant}"a", subject="s", scope="x"}}': "1x20",
         f'toolcrib_grant_info{{{grant}"b", subject="s", scope="x"}}': "1x20",
         f'toolcrib_grant_last_used_timestamp_seconds{{{grant}"a"}}': "1140x20",
+        f'toolcrib_grant_matched_tools{{{grant}"a"}}': "4x20",
+        f'toolcrib_grant_matched_tools{{{grant}"b"}}': "2x20",
+        f'toolcrib_grant_tool_last_used_timestamp_seconds{{{grant}"a", tool="t", pod="1"}}': "1140x20",
+        f'toolcrib_grant_tool_last_used_timestamp_seconds{{{grant}"a", tool="t", pod="2"}}': "1000x20",
         'toolcrib_tool_info{tool="t", server="m", state="Active", namespace="a"}': "1x20",
         'toolcrib_tool_info{tool="t", server="m", state="Active", namespace="b"}': "1x20",
         'toolcrib_tool_info{tool="off", server="m", state="Disabled", namespace="b"}': "1x20",
@@ -117,6 +121,16 @@ def test_what_is_used_in_one_installation_is_unused_in_another(tmp_path: Path) -
                 "exp_samples": said,
             }
         )
+    asked.append(
+        {
+            "expr": interpolate(governance.USED_SHARE, Choice(variables, range_seconds=600)),
+            "eval_time": "20m",
+            "exp_samples": [
+                {"labels": f'{{{grant}"a"}}', "value": 0.25},
+                {"labels": f'{{{grant}"b"}}', "value": 0},
+            ],
+        }
+    )
     given = [{"series": name, "values": values} for name, values in series.items()]
     test = {"interval": "1m", "input_series": given, "promql_expr_test": asked}
     file = tmp_path / "installations.yaml"

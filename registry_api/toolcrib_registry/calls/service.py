@@ -246,7 +246,7 @@ async def governed(
                 decision = named.decision._replace(binding=by.binding)
                 other = first is None or first.uid != by.binding.uid
                 named = replace(named, decision=decision, by_limits=other, charged=by.uids)
-                parts.metrics.charged(by.binding)
+                parts.metrics.grants.charged(by.binding, named.tool)
                 hold.rest_on(by.uids, decision, named.caller_view.snapshot.policy)
             if parts.decisions.strict:
                 await _recorded(parts, identity, named, arguments)

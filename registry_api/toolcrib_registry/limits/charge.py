@@ -124,7 +124,7 @@ class Charging:
             await self.counters.release(turn.charge)
 
     def _no_place(self, binding: PublishedBinding | None) -> Failure:
-        self._metrics.limited(binding, Limit.DEFAULT.value)
+        self._metrics.grants.limited(binding, Limit.DEFAULT.value)
         return Failure(
             "limit_exceeded",
             f"This agent has {_calls(self._default.most)} in progress on this replica, the default "
@@ -169,7 +169,7 @@ class Charging:
             return answer
         binding = groups[answer.group][answer.place]
         assert binding.limits is not None
-        self._metrics.limited(binding, answer.limit.value)
+        self._metrics.grants.limited(binding, answer.limit.value)
         raise Failure(
             "limit_exceeded",
             _detail(binding.limits, answer),

@@ -23,9 +23,11 @@ from toolcrib.telemetry import exposition
 from toolcrib.telemetry.metric import Metric
 from toolcrib.version import __version__
 from toolcrib.wire.probes import ProbeOutcome
-from toolcrib.wire.publish import PublishedBinding, PublishedTool
+from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.metrics import table
 from toolcrib_registry.metrics.decision_log import AuditCounts
+from toolcrib_registry.metrics.grants import GrantCounts
+from toolcrib_registry.metrics.grants import rule as rule_of
 from toolcrib_registry.metrics.series import OTHER, Budget, Series
 from toolcrib_registry.metrics.servers import ServerCounts
 
@@ -77,13 +79,9 @@ class Metrics:
         self._most_pairs = pairs
         self._ends: dict[tuple[str, str, str | None, str], tuple[Counter, Histogram]] = {}
         """By agent, tool id, server and outcome what counts and times a call, where both have places; all forgotten by `sweep`."""
-        self._charges: dict[tuple[str, str | None, str], tuple[Counter, Gauge]] = {}
-        """The same of bindings."""
         self._discoveries = Series(table.DISCOVERIES.on(registry))
         self._denials = Series(table.DENIALS.on(registry))
-        self._uses = Series(table.GRANT_USES.on(registry))
-        self._last_used = Series(table.GRANT_LAST_USED_TIMESTAMP_SECONDS.on(registry))
-        self._limited = Series(table.LIMITED_CALLS.on(registry))
+        self.grants = GrantCounts(registry, self._grant, pairs, clock)
         self.counter_errors = table.COUNTER_STORE_ERRORS.on(registry)
         self._decisions = Series(table.DECISIONS.on(registry))
         self._calls = Series(table.CALLS.on(registry))
@@ -206,7 +204,7 @@ class Metrics:
         if decision.allowed:
             return
         agent = self.agent(identity)
-        rule = "" if decision.binding is None else self._grant(_rule(decision.binding))
+        rule = "" if decision.binding is None else self._grant(rule_of(decision.binding))
         if rule not in ("", OTHER) and not _within((agent, rule), self._rules, self._most_pairs):
             rule = self._grant.fold()
         self._denials(agent, action, decision.reason.value, rule).inc()
@@ -216,28 +214,6 @@ class Metrics:
         reason = Reason.NO_IDENTITY.value if identity is None else NOT_PERMITTED
         self._decisions(action, "false", reason).inc()
         self._denials(self.agent(identity), action, reason, "").inc()
-
-    def charged(self, binding: PublishedBinding) -> None:
-        """A call was let through because of `binding`."""
-        key = (binding.kind, binding.namespace, binding.name)
-        found = self._charges.get(key)
-        if found is None:
-            labels = self._labels(binding)
-            found = self._uses(*labels), self._last_used(*labels)
-            if labels[1] != OTHER:
-                self._charges[key] = found
-        uses, last_used = found
-        uses.inc()
-        last_used.set(self._clock())
-
-    def limited(self, binding: PublishedBinding | None, limit: str) -> None:
-        """A call was refused since `limit` of `binding` was used up; None: a token alone granted it."""
-        labels = ("", "") if binding is None else self._labels(binding)
-        self._limited(*labels, limit).inc()
-
-    def _labels(self, binding: PublishedBinding) -> tuple[str, str]:
-        rule = self._grant(_rule(binding))
-        return binding.kind, OTHER if rule is OTHER else rule.removeprefix(f"{binding.kind}/")
 
     def called(
         self, identity: Identity | None, tool: PublishedTool | None, outcome: str, seconds: float
@@ -335,13 +311,12 @@ class Metrics:
     def sweep(self) -> None:
         """Forget the series of agents, tools and bindings that have been gone for long; before each exposition."""
         self._ends.clear()
-        self._charges.clear()
         snapshot, now = self._snapshot(), self._clock()
         policy, tools = snapshot.policy, snapshot.tools
         agents = self._agent.sweep(lambda label: bool(policy.of(self._identities[label])), now)
         ids = self._tool.sweep(tools.__contains__, now)
         servers = self._server.sweep({t.server for t in tools.values()}.__contains__, now)
-        rules = self._grant.sweep({_rule(b) for b in snapshot.bindings.values()}.__contains__, now)
+        rules = self._grant.sweep({rule_of(b) for b in snapshot.bindings.values()}.__contains__, now)
         if agents:
             for label in agents:
                 del self._identities[label]
@@ -356,9 +331,7 @@ class Metrics:
             self._call_seconds.forget(lambda k: k[1] in servers)
         if rules:
             self._denials.forget(lambda k: k[3] in rules)
-            self._uses.forget(lambda k: "/".join(k) in rules)
-            self._last_used.forget(lambda k: "/".join(k) in rules)
-            self._limited.forget(lambda k: "/".join(k[:2]) in rules)
+        self.grants.sweep(rules, lambda tool_id: snapshot.governed(tool_id) is not None)
         self._pairs = {p for p in self._pairs if p[0] not in agents and p[1] not in ids}
         self._rules = {p for p in self._rules if p[0] not in agents and p[1] not in rules}
         self._timed = {p for p in self._timed if p[0] not in ids}
@@ -378,13 +351,6 @@ class _OfProcess(Collector):
             for labels, value in one.values.items():
                 family.add_metric(labels, value)
             yield family
-
-
-def _rule(binding: PublishedBinding) -> str:
-    """`kind/namespace/name`, or `kind/name` of a cluster binding."""
-    if binding.namespace is None:
-        return f"{binding.kind}/{binding.name}"
-    return f"{binding.kind}/{binding.namespace}/{binding.name}"
 
 
 def _within(pair: tuple[str, str], known: set[tuple[str, str]], size: int) -> bool:

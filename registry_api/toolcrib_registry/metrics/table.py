@@ -23,6 +23,9 @@ GRANT_USES = Metric(Counter, "toolcrib_grant_uses", ("kind", "grant"),
     "Calls allowed by a binding; where several grant only together, the first counts.")
 GRANT_LAST_USED_TIMESTAMP_SECONDS = Metric(Gauge, "toolcrib_grant_last_used_timestamp_seconds", ("kind", "grant"),
     "When this replica last allowed a call by a binding (as toolcrib_grant_uses_total).")
+GRANT_TOOL_LAST_USED_TIMESTAMP_SECONDS = Metric(
+    Gauge, "toolcrib_grant_tool_last_used_timestamp_seconds", ("kind", "grant", "tool"),
+    "When this replica last allowed a call of a tool by a binding (as toolcrib_grant_uses_total).")
 LIMITED_CALLS = Metric(Counter, "toolcrib_limited_calls", ("kind", "grant", "limit"),
     "Calls refused because a limit was used up: per_minute, per_day or concurrent of a "
 "binding; default_concurrent is the agent's own on this replica.")

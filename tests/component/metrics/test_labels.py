@@ -130,7 +130,7 @@ def test_ten_thousand_agents_and_tools_make_a_bounded_number_of_series_and_lose_
             metrics.discovered(who, "/")
             metrics.called(who, tools[i * 7 % MANY], "ok", 0.01)
             metrics.decided("call", denied[i * 13 % MANY], who)
-            metrics.charged(bindings[i % MANY])
+            metrics.grants.charged(bindings[i % MANY], tools[i * 7 % MANY])
 
     before = scraped(registry)
     registry.on_loop(load)
@@ -151,6 +151,7 @@ def test_ten_thousand_agents_and_tools_make_a_bounded_number_of_series_and_lose_
     assert len(of(samples, "toolcrib_calls_total")) <= 1000 + 101 + 301
     assert len(of(samples, "toolcrib_denials_total")) <= 1000 + 101 + 2001
     assert len(of(samples, "toolcrib_grant_uses_total")) == 2001
+    assert len(of(samples, "toolcrib_grant_tool_last_used_timestamp_seconds")) <= 1000
     assert total(samples, "toolcrib_calls_total", agent=OTHER) > calls * 0.9
     for label in ("agent", "tool", "server", "grant"):
         assert total(samples, "toolcrib_metrics_folded_total", label=label) > calls * 0.5, label
@@ -310,6 +311,14 @@ def test_a_permitted_call_is_charged_to_the_binding_that_decided_and_a_refused_o
     used = "toolcrib_grant_last_used_timestamp_seconds"
     assert total(samples, used, grant="team/bot") == pytest.approx(first)
     assert total(samples, used, grant="readers") == pytest.approx(first + 10)
+    tools = {
+        (s[1]["grant"], s[1]["tool"]): s[2]
+        for s in of(samples, "toolcrib_grant_tool_last_used_timestamp_seconds")
+    }
+    assert tools == {
+        ("team/bot", "team/calculator"): pytest.approx(first),
+        ("readers", "team/reader"): pytest.approx(first + 10),
+    }
     denials = {(s[1]["reason"], s[1]["rule"]): s[2] for s in of(samples, "toolcrib_denials_total")}
     full = {
         ("denied", "AgentScopeBinding/team/no-writing"): 1,
