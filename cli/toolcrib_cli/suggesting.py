@@ -64,7 +64,8 @@ class Reading(Verification):
                 self.starts.append(policy)
         log.first, log.last = log.first or ts, max(ts, log.last)
         for judged in log.replay.take(record):
-            if ts < self.since or record.get("phase") == "begin":
+            # a clock that was set back does not end the period
+            if not log.begun or record.get("phase") == "begin":
                 continue
             if judged.why is not None:
                 self._not_replayed(record, judged.why.value, ts)

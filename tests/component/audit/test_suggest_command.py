@@ -14,6 +14,7 @@ from decision_logs import files_of, key_file
 from registry_harness import RunningRegistry, backend, binding, running_registry, tool
 from stub_server import Answer, answering
 from toolcrib_cli.main import main
+from toolcrib_cli.suggesting import Reading
 
 pytestmark = pytest.mark.guarantee
 TOOLS = ("calculator", "vault")
@@ -154,12 +155,21 @@ def test_a_binding_that_is_not_there_is_refused(logs: Logs, capsys: pytest.Captu
     assert "no binding is called team/none" in capsys.readouterr().err
 
 
+def test_a_clock_that_is_set_back_within_the_period_hides_no_call(logs: Logs) -> None:
+    """Chained without a key, as a test can write it."""
+    reading, calls = Reading(logs.since, [], []), 0
+    for number, raw in enumerate(logs.of("one").read_bytes().splitlines(), 1):
+        record = json.loads(raw)
+        calls += record["action"] == "call" and record["allowed"]
+        earlier = {"ts": "2020-01-01T00:00:00.000Z"} if calls == 2 else {}
+        reading.line("one", number, json.dumps(record | earlier).encode())
+    assert reading.uses.calls == 2
+
+
 def test_calls_that_another_version_decided_are_no_ground(
     logs: Logs, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Chained without a key, as a test can write it."""
-    from toolcrib_cli.suggesting import Reading
-
     reading = Reading(logs.since, [], [])
     for number, raw in enumerate(logs.of("one").read_bytes().splitlines(), 1):
         record = json.loads(raw)
