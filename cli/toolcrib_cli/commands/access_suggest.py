@@ -21,7 +21,7 @@ _UNUSED = "no call needs it"
 
 
 @examples(
-    "toolcrib access suggest --since 1h",
+    Example("toolcrib access suggest --since 7d", not_run="needs a log of seven days"),
     Example(
         "toolcrib access suggest heist/hacker --log decisions/ --anchors configmap -o patch",
         not_run="needs the log of thirty days, and reads the anchors from a cluster",
