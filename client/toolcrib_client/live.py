@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import anyio
@@ -135,8 +134,7 @@ class LiveTools:
         stamps = {t.tool_id: (t.name, t.digest) for t in tools}
         lacking = [i for i, stamp in stamps.items() if self._known.get(i, (None,))[0] != stamp]
         for loaded in await self._load(lacking) if lacking else ():
-            shown = "".join(c for c in loaded.description if c.isprintable() or c in "\n\t")
-            self._known[loaded.tool_id] = stamps[loaded.tool_id], replace(loaded, description=shown)
+            self._known[loaded.tool_id] = stamps[loaded.tool_id], loaded
         now = [self._known[i][1] for i, s in stamps.items() if i in self._known and self._known[i][0] == s]
         self._ids = {t.model_name: t.tool_id for t in now}
         return now

@@ -60,7 +60,10 @@ class SearchAnswer:
 
 @dataclass(frozen=True, slots=True)
 class LoadedTool:
-    """A definition for a model: `model_name` is its function's name, the one that `/mcp/direct` has."""
+    """A definition for a model: `model_name` is its function's name, the one that `/mcp/direct` has.
+
+    `description` has no control characters but line feeds and tabs.
+    """
 
     name: str
     tool_id: str
@@ -196,7 +199,7 @@ def loaded(document: Any) -> Loaded:
                 name=_text(entry, "name"),
                 tool_id=_text(meta, "toolcrib.dev/tool-id"),
                 model_name=_text(meta, "toolcrib.dev/model-name"),
-                description=_text(entry, "description"),
+                description=_shown(_text(entry, "description")),
                 input_schema=_object(entry.get("inputSchema")),
             )
         )
@@ -269,6 +272,10 @@ def _text(about: Json, key: str) -> str:
     if not isinstance(value, str):
         raise _invalid()
     return value
+
+
+def _shown(text: str) -> str:
+    return "".join(c if c.isprintable() or c in "\n\t" else " " if c.isspace() else "" for c in text)
 
 
 def _optional(about: Json, key: str) -> str | None:

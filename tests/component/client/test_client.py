@@ -89,6 +89,22 @@ def openai_call(name: str, arguments: str) -> dict[str, Any]:
     return {"id": "c1", "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
+def test_a_description_reaches_a_model_without_control_characters(
+    registry: RunningRegistry, connect: Any
+) -> None:
+    evil = tool(
+        "calculator",
+        description="Adds.\x1b[2J\u202e\u00a0Two\u2028numbers.\n\tOften.",
+        input_schema=EXPRESSION,
+    )
+    registry.publish([evil], [GRANT])
+    crib = connect(registry.url, lambda: registry.token("team", "planner"))
+
+    shown = ["Adds.[2J Two numbers.\n\tOften."]
+    assert [f["function"]["description"] for f in crib.openai_tools()[:1]] == shown
+    assert [f["description"] for f in crib.anthropic_tools()[:1]] == shown
+
+
 def test_calls_of_a_model_are_answered_in_its_providers_shape_failed_ones_with_the_reason(
     registry: RunningRegistry, connect: Any
 ) -> None:
