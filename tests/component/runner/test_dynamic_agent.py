@@ -245,6 +245,15 @@ def test_without_a_stream_the_agent_polls() -> None:
             assert agent.wait_for(lambda tools: list(tools) == ["calculator"], 30)
 
 
+def test_a_refused_call_makes_the_agent_look_again() -> None:
+    with serving(SmallRegistry(calculator(), simulation(), watchable=False)) as registry:
+        with agent_of(registry, pace=Pace(poll=1000, longest_retry=1000)) as agent:
+            registry.revoke("simulation")
+            with pytest.raises(RunnerError):
+                agent.use_tool("simulation", steps=1)
+            assert agent.wait_for(lambda tools: list(tools) == ["calculator"], 30)
+
+
 def test_a_tool_that_was_revoked_is_not_permitted_without_asking_again(registry: SmallRegistry) -> None:
     with agent_of(registry, follow=False) as agent:
         registry.revoke("simulation")

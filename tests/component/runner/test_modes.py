@@ -3,6 +3,7 @@
 import csv
 import datetime
 import json
+import re
 import statistics
 import zoneinfo
 from collections.abc import Callable, Iterator
@@ -208,6 +209,64 @@ def test_after_twelve_turns_of_searching_the_task_goes_on_without_tools(office: 
     with agent_of(office) as agent, model_stub.serving(say) as endpoint:
         report = run(agent, endpoint)
     assert (report.outcome, report.turns, report.answer) == (Outcome.ANSWERED, 13, "No tool fits.")
+
+
+def test_of_too_many_needs_at_once_the_rest_is_not_looked_up(office: SmallRegistry) -> None:
+    many = function("search_tools", {"query": "; ".join(f"need {n}" for n in range(99))})
+    with agent_of(office) as agent, model_stub.serving([many, text("Done.")]) as endpoint:
+        run(agent, endpoint)
+    assert model_stub.results(endpoint.requests[-1]["messages"])[0].count("need ") == 8
+
+
+@pytest.mark.parametrize(("mode", "schemas"), [(Mode.DYNAMIC, 1), (Mode.BATCHED, 16)])
+def test_of_too_many_schemas_at_once_the_rest_is_not_shown(mode: Mode, schemas: int) -> None:
+    registry = SmallRegistry(*(tool(f"t{n}", lambda: 1, "Counts") for n in range(20)))
+    many = function("describe_tool", {"names": [f"t{n}" for n in range(20)]})
+    with agent_of(registry) as agent, model_stub.serving([many, text("Done.")]) as endpoint:
+        run(agent, endpoint, mode=mode)
+    assert model_stub.results(endpoint.requests[-1]["messages"])[0].count("Counts") == schemas
+
+
+def test_the_core_of_hybrid_is_the_five_tools_that_were_used_most() -> None:
+    registry = SmallRegistry(*(tool(f"tool_{n}", lambda: 1, f"Tool number {n}") for n in range(7)))
+    with agent_of(registry) as agent, model_stub.serving([text("Done.")]) as endpoint:
+        for used in range(7):
+            for _ in range(used):
+                agent.call(f"tool_{used}", {})
+        run(agent, endpoint, mode=Mode.HYBRID)
+    assert re.findall(r"tool_\d", endpoint.system[0]) == [f"tool_{used}" for used in (6, 5, 4, 3, 2)]
+
+
+def test_a_core_may_be_named_as_models_name_it() -> None:
+    registry = SmallRegistry(
+        tool("files.read", lambda: "read", "Read"), tool("files_read", lambda: 1, "Other")
+    )
+    with agent_of(registry) as agent, model_stub.serving([text("Done.")]) as endpoint:
+        run(agent, endpoint, mode=Mode.HYBRID, core=("files.read",))
+        (named,) = re.findall(r"^- (\S+): Read$", endpoint.system[0], re.MULTILINE)
+        run(agent, endpoint, mode=Mode.HYBRID, core=(named,))
+    assert named != "files.read"
+    assert endpoint.system[0] == endpoint.system[1]
+
+
+def test_tools_that_were_chosen_from_a_view_that_changed_meanwhile_are_not_remembered() -> None:
+    both = [tool(name, lambda: 1, "Counts") for name in ("count", "count_again")]
+    registry, sets, begun = SmallRegistry(*both), ReadySets(), list[bool]()
+
+    def say(request: dict[str, Any]) -> dict[str, Any]:
+        begun.append(request["messages"][0]["content"].startswith("Work on the task"))
+        if not begun[-1]:
+            registry.revoke("count_again")
+            agent.rediscover()
+            return function("ready", {"names": ["count"]})
+        return text("Done.")
+
+    with agent_of(registry) as agent, model_stub.serving(say) as endpoint:
+        run(agent, endpoint, mode=Mode.CACHED, ready_sets=sets)
+        registry.set_tools(*both)
+        agent.rediscover()
+        run(agent, endpoint, mode=Mode.CACHED, ready_sets=sets)
+    assert begun == [False, True, False, True]
 
 
 def test_after_twelve_turns_hybrid_goes_on_with_its_core(office: SmallRegistry) -> None:

@@ -19,7 +19,8 @@ from toolcrib_runner import DynamicToolAgent, Pace, RunnerMetrics, health, scrip
 from toolcrib_runner.adapters.openai_model import OpenAIModel
 from toolcrib_runner.discovery import Rediscovery
 from toolcrib_runner.loop import Bounds, Outcome, TaskLoop, Way
-from toolcrib_runner.ports import Function, FunctionCall, Message, Reply
+from toolcrib_runner.ports import Function, FunctionCall, Message, Model, Reply
+from toolcrib_runner.session.conversation import CUT, MAX_RESULT
 
 FAST = Pace(first_retry=0.02, longest_retry=0.1, poll=0.05, settle=0.05, safety=30)
 TOKEN = "token-1"
@@ -50,7 +51,7 @@ def model() -> Iterator[OpenAIModel]:
 class Recording:
     """A model that passes on to another and keeps what it was asked."""
 
-    def __init__(self, inner: OpenAIModel) -> None:
+    def __init__(self, inner: Model) -> None:
         self._inner = inner
         self.asked: list[list[Message]] = []
         self.offered: list[list[str]] = []
@@ -264,6 +265,29 @@ def test_tokens_are_estimated_where_the_endpoint_counts_none() -> None:
     assert 0 < report.prompt_tokens < 200
 
 
+def test_estimates_follow_what_the_endpoint_counts() -> None:
+    # Four times as many as bytes by four, as in languages that a tokenizer knows little of.
+    replies = Saying(calling(1, prompt_tokens=1_000), Reply("done"))
+    with serving(
+        SmallRegistry(text_tool("calculator", lambda expression: "x" * 8_000, expression="string"))
+    ) as registry:
+        with DynamicToolAgent("planner", TOKEN, registry.url, follow=False) as agent:
+            recording = Recording(replies)
+            TaskLoop(agent, recording, bounds=Bounds(context=4_000)).run("x")
+    assert tool_results(recording.asked[-1]) == [CUT]
+
+
+def test_a_result_is_shown_up_to_a_bound() -> None:
+    recording = Recording(Saying(calling(1), Reply("done")))
+    with serving(
+        SmallRegistry(text_tool("calculator", lambda expression: "x" * 10**6, expression="string"))
+    ) as registry:
+        with DynamicToolAgent("planner", TOKEN, registry.url, follow=False) as agent:
+            TaskLoop(agent, recording, bounds=QUICK).run("x")
+    (shown,) = tool_results(recording.asked[-1])
+    assert len(shown) == MAX_RESULT
+
+
 def test_time_is_a_bound_too() -> None:
     now = [0.0]
 
@@ -336,6 +360,19 @@ def test_a_model_endpoint_that_stumbles_is_asked_again() -> None:
     with _FlakyModel(503, 429, 500) as url:
         report = run_with(url, QUICK)
     assert report.outcome is Outcome.ANSWERED
+
+
+def test_a_model_endpoint_that_wants_a_longer_pause_than_is_left_is_given_up_at_once() -> None:
+    asked: list[str] = []
+
+    def busy(request: Asked) -> Answer:
+        asked.append(request.path)
+        return Answer(b"{}", 429, {"Retry-After": "60"})
+
+    with answering(busy) as port:
+        report = run_with(f"http://127.0.0.1:{port}/v1", Bounds(model_patience=0.5))
+    assert (report.outcome, len(asked)) == (Outcome.MODEL_FAILED, 1)
+    assert "returned status 429" in report.error
 
 
 def test_a_model_endpoint_that_refuses_is_not_asked_again() -> None:
