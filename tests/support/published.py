@@ -48,6 +48,23 @@ def binding(name: str = "grant", namespace: str | None = "team-a", **fields: Any
     return PublishedBinding(**{**defaults, **fields})
 
 
+def suspension(
+    name: str = "bot", namespace: str = "team-a", *subjects: PublishedSubject, **fields: Any
+) -> PublishedBinding:
+    """The suspended Agent of a service account of its name, and of `subjects` besides."""
+    defaults: dict[str, Any] = {
+        "uid": f"uid:Agent/{namespace}/{name}",
+        "kind": "Agent",
+        "namespace": namespace,
+        "name": name,
+        "subjects": (account(namespace, name), *subjects),
+        "namespaces": None,
+        "deny": ("*",),
+        "suspends": True,
+    }
+    return PublishedBinding(**{**defaults, **fields})
+
+
 def server(name: str = "docs", namespace: str = "team-a", **spec: Any) -> PublishedServer:
     """What a ToolServer of `spec` publishes of its resources and prompts; they take the scope `use`."""
     whole = {"mcp": {"url": "https://x.test/mcp"}, "defaults": {"scopes": ["use"]}, **spec}

@@ -116,10 +116,10 @@ class ReplayWorld:
         gone_bindings: list[str] = []
         accounts: list[PublishedAccount] = []
         if kind < 3 or not self.bindings:
-            binding = self._binding()
+            binding = self._suspension() if self.draw.chance(0.2) else self._binding()
             bindings[binding.uid] = binding
         elif kind == 3:
-            old = self.bindings[self.draw.one(sorted(self.bindings))]
+            old = self.bindings[self.draw.one(sorted(u for u, b in self.bindings.items() if not b.suspends))]
             bindings[old.uid] = self._binding(old)
         elif kind == 4 and len(self.bindings) > 6:
             gone_bindings.append(self.draw.one(sorted(self.bindings)))
@@ -240,6 +240,11 @@ class ReplayWorld:
             limits=PublishedLimits(per_minute=3) if draw.chance(0.3) else None,
             **reach,
         )
+
+    def _suspension(self) -> PublishedBinding:
+        self._count += 1
+        namespace, name = self.draw.one(NAMESPACES), self.draw.one(PEOPLE)
+        return published.suspension(name, namespace, self._subject(), uid=f"uid-{self._count}")
 
     def _subject(self) -> PublishedSubject:
         draw = self.draw

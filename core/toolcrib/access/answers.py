@@ -197,7 +197,14 @@ class Holder(Answer):
     binding: ReviewedBinding
     holds: bool = Field(description="The grant is in effect now.")
     state: Literal[
-        "in_effect", "denied", "expired", "not_yet", "account_gone", "not_trusted", "token_decides"
+        "in_effect",
+        "denied",
+        "expired",
+        "not_yet",
+        "account_gone",
+        "suspended",
+        "not_trusted",
+        "token_decides",
     ]
     detail: str = Field(default="", description="Why it is not in effect, in words.")
     namespaces: tuple[str, ...] | None = Field(

@@ -15,7 +15,9 @@ from toolcrib.authorizer import Reason, granting
 from toolcrib.identity import Identity, ScopesPolicy
 from toolcrib.wire.publish import PublishedBinding
 
-_State = Literal["in_effect", "denied", "expired", "not_yet", "account_gone", "not_trusted", "token_decides"]
+_State = Literal[
+    "in_effect", "denied", "expired", "not_yet", "account_gone", "suspended", "not_trusted", "token_decides"
+]
 
 
 def who_holds(
@@ -107,6 +109,8 @@ def _state(
         return "not_trusted", why_nobody(who, review.tokens), ()
     if review.snapshot.policy.is_gone(identity):
         return "account_gone", f"the ServiceAccount {who.namespace}/{who.name} does not exist", ()
+    if (stopped := review.snapshot.policy.suspension(identity)) is not None:
+        return "suspended", f"{stopped.ref} is suspended", ()
     if identity.policy is ScopesPolicy.TOKEN:
         return (
             "token_decides",

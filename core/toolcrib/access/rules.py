@@ -79,6 +79,11 @@ class Rules:
         """What one binding says, in words."""
         b = item.binding
         fields: dict[str, Any] = {"binding": self.binding(b), "reason": item.shortfall}
+        if b.suspends:
+            words = f"{_object(b)} is suspended"
+            return ConsideredBinding(
+                **{**fields, "reason": Reason.AGENT_SUSPENDED}, verdict="denies", rule=words
+            )
         if item.denies is not None:
             what = "pattern" if item.denies.field == "deny" else "scope"
             words = f"{_object(b)} denies it by the {what} {item.denies.entry!r}"
@@ -106,6 +111,8 @@ class Rules:
 
     def _refusal(self, identity: Identity | None, tool: PublishedTool | None, decision: Decision) -> str:
         by, reason = decision.binding, decision.reason
+        if by is not None and reason is Reason.AGENT_SUSPENDED:
+            return f"{_object(by)} is suspended"
         if identity is not None and tool is not None and by is not None:
             item = next(
                 (c for c in considered(identity, tool, self.policy, self.now) if c.binding is by), None

@@ -31,7 +31,7 @@ BYTES = 62 * 1024
 """What one record holds; with the chain's members it has 64 KiB at most, unless one object alone takes more."""
 BINDING_FIELDS = frozenset({
     "uid", "generation", "kind", "namespace", "name", "subjects", "namespaces", "lists_namespaces", "scopes", "allow",
-    "deny", "deny_scopes", "servers", "not_before", "expires_at",
+    "deny", "deny_scopes", "servers", "not_before", "expires_at", "suspends",
 })  # fmt: skip
 """What is recorded of a binding: all that decides. `limits` are not replayed."""
 

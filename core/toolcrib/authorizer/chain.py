@@ -21,7 +21,7 @@ from toolcrib.names import is_reserved_scope
 from toolcrib.resources.tools import ScopeMatch, ToolState
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
 
-DECIDER_VERSION = 2
+DECIDER_VERSION = 3
 """Grows whenever the same question may be decided otherwise, or the same view digested: a log names what decided it."""
 
 
@@ -46,7 +46,7 @@ class Order(IntEnum):
 
     title: str
 
-    IDENTITY = 1, "The identity is valid now"
+    IDENTITY = 1, "The identity is valid, not suspended"
     TOOL = 2, "The tool is active"
     DENY = 3, "Nothing denies it"
     GRANT = 4, "A binding grants it"
@@ -120,6 +120,14 @@ def account_gone(q: Question) -> Decision | None:
     if q.identity is not None and not q.policy.is_gone(q.identity):
         return None
     return Decision(False, Reason.ACCOUNT_GONE)
+
+
+def suspended(q: Question) -> Decision | None:
+    """Somebody stopped the agent: it gets nothing, whatever it is granted, and whoever runs it."""
+    if q.identity is None:
+        return Decision(False, Reason.AGENT_SUSPENDED)
+    by = q.policy.suspension(q.identity)
+    return None if by is None else Decision(False, Reason.AGENT_SUSPENDED, by)
 
 
 def unknown(q: Question) -> Decision | None:
@@ -204,6 +212,12 @@ class Reason(StrEnum):
         "The token's ServiceAccount was deleted, or recreated since the token was issued.",
         Order.IDENTITY,
         account_gone,
+    )
+    AGENT_SUSPENDED = (
+        "agent_suspended",
+        "An Agent of this identity is suspended.",
+        Order.IDENTITY,
+        suspended,
     )
 
     UNKNOWN_TOOL = "unknown_tool", "There is no such tool.", Order.TOOL, unknown

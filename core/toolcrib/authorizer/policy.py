@@ -58,11 +58,12 @@ _NOTHING = Near()
 class _Mine:
     """What was found for one identity so far."""
 
-    __slots__ = ("every", "identity", "near")
+    __slots__ = ("every", "identity", "near", "suspension")
 
     def __init__(self, identity: Identity) -> None:
         self.identity = identity
         self.every: tuple[CompiledBinding, ...] | None = None
+        self.suspension: PublishedBinding | None = None
         self.near: dict[str, Near] = {}
 
 
@@ -128,6 +129,7 @@ class Policy:
         if mine.every is None:
             found = [self.by_subject.get(key, ()) for key in subject_keys(identity)]
             mine.every = _merged(found) if self._present(identity) else ()
+            mine.suspension = next((b.source for b in mine.every if b.source.suspends), None)
         return mine.every
 
     def near(self, identity: Identity, namespace: str) -> Near:
@@ -146,6 +148,11 @@ class Policy:
                 mine.near.clear()
             mine.near[namespace] = known
         return known
+
+    def suspension(self, identity: Identity) -> PublishedBinding | None:
+        """The Agent of this identity that is suspended, the first if there are several; None: it is not suspended."""
+        self.of(identity)
+        return self._mine(identity).suspension
 
     def _mine(self, identity: Identity) -> _Mine:
         known = self._known.get(id(identity))

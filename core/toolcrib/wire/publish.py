@@ -181,6 +181,11 @@ class PublishedBinding(Wire):
     not_before: float | None = Field(default=None, description="seconds since the epoch")
     expires_at: float | None = Field(default=None, description="seconds since the epoch")
     limits: PublishedLimits | None = None
+    suspends: bool = Field(
+        default=False,
+        description="an Agent that is suspended: its subjects get nothing. It denies every tool besides, since a replica of"
+        " an earlier version knows denials alone",
+    )
 
     @property
     def ref(self) -> str:

@@ -5,7 +5,7 @@ Each is decided again whenever what it rests on changes, and cut if the answer i
 One task looks at all of them, once a revision and at the moments that bindings name; calls of one identity to one
 tool are decided together, and not at all where neither the bindings nor the tool have changed. A token's own expiry
 cuts nothing: it was good when the call began. What ends the grant does: a binding that is deleted, edited or over, a
-new deny, a tool that is disabled, deleted or gated otherwise, a ServiceAccount that is gone. Where the binding that a
+new deny, an Agent that is suspended, a tool that is disabled, deleted or gated otherwise, a ServiceAccount that is gone. Where the binding that a
 call was charged to does not grant it any more, another takes its place only if it has no limits: whether one that has
 them would have had room is not known.
 """
@@ -102,9 +102,9 @@ def _lasting(identity: Identity) -> Identity:
 
 
 def _blamed(found: Decision, before: Decision) -> Decision:
-    """A *no* names the deny, or the grant that it had before: others that never granted it have ended nothing."""
+    """A *no* names what denies or suspends, or the grant that it had before: others that never granted it have ended nothing."""
     grant, named = before.binding, found.binding
-    if found.allowed or found.reason is Reason.DENIED or grant is None:
+    if found.allowed or found.reason in (Reason.DENIED, Reason.AGENT_SUSPENDED) or grant is None:
         return found
     return found if named is not None and named.uid == grant.uid else found._replace(binding=grant)
 

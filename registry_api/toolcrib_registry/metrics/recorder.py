@@ -211,7 +211,11 @@ class Metrics:
 
     def refused(self, action: str, identity: Identity | None) -> None:
         """A decision about a name that means nothing to its caller: what it means is not told."""
-        reason = Reason.NO_IDENTITY.value if identity is None else NOT_PERMITTED
+        if identity is None:
+            reason = Reason.NO_IDENTITY.value
+        else:  # about the caller, whatever the name
+            suspended = self._snapshot().policy.suspension(identity) is not None
+            reason = Reason.AGENT_SUSPENDED.value if suspended else NOT_PERMITTED
         self._decisions(action, "false", reason).inc()
         self._denials(self.agent(identity), action, reason, "").inc()
 

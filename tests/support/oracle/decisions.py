@@ -32,6 +32,7 @@ NOT_BEFORE_LEEWAY = 30
 
 YES = "granted"
 NO_IDENTITY = "identity"
+SUSPENDED = "suspended"
 INACTIVE = "inactive"
 DENIED = "denied"
 NOT_GRANTED = "not granted"
@@ -146,6 +147,11 @@ def bindings_of(world: World, identity: Facts) -> list[Binding]:
     return sorted(mine, key=lambda b: (b["namespace"] is not None, b["namespace"] or "", b["name"]))
 
 
+def suspended(world: World, identity: Facts) -> str | None:
+    """The uid of what stops this identity: an Agent that is suspended names it. Then nothing is there for it."""
+    return next((b["uid"] for b in bindings_of(world, identity) if b["suspends"]), None)
+
+
 def reaches(binding: Binding, tool: Tool) -> bool:
     """The namespaces alone: what a deny holds over."""
     return binding["reach"] is None or tool["namespace"] in binding["reach"]
@@ -197,6 +203,8 @@ def decide(
             return False, NO_IDENTITY, None
         absent = not active(tool) and not any_state
         return (False, INACTIVE, None) if absent else (True, YES, None)
+    if (stopped := suspended(world, identity)) is not None:
+        return False, SUSPENDED, stopped
     if not active(tool) and not any_state:
         return False, INACTIVE, None
     mine = bindings_of(world, identity)
@@ -232,7 +240,7 @@ def visible(world: World, caller: Caller, issuers: Issuers, now: float) -> list[
 def has_power(world: World, caller: Caller, issuers: Issuers, scope: str, now: float) -> bool:
     """Whether the caller holds one of the registry's own powers, such as `registry:admin`."""
     identity = who(world, caller, issuers, now)
-    if identity is None:
+    if identity is None or suspended(world, identity):
         return False
     if identity["policy"] == "token":
         return scope in identity["scopes"]
@@ -252,7 +260,7 @@ def own_namespace(world: World, caller: Caller, issuers: Issuers, now: float) ->
 def named_namespaces(world: World, caller: Caller, issuers: Issuers, now: float) -> set[str]:
     """Namespaces that bindings of the caller name, as far as they grant it scopes over tools now."""
     identity = who(world, caller, issuers, now)
-    if identity is None or identity["policy"] == "token":
+    if identity is None or identity["policy"] == "token" or suspended(world, identity):
         return set()
     found: set[str] = set()
     for binding in bindings_of(world, identity):
@@ -267,7 +275,7 @@ def named_namespaces(world: World, caller: Caller, issuers: Issuers, now: float)
 def in_force(world: World, caller: Caller, issuers: Issuers, now: float) -> set[str]:
     """The scopes that the caller holds now over whatever it may reach: what discovery shows as `scopes`."""
     identity = who(world, caller, issuers, now)
-    if identity is None:
+    if identity is None or suspended(world, identity):
         return set()
     if identity["policy"] == "token":
         return set(identity["scopes"])

@@ -20,6 +20,7 @@ ADMIN: Caller = {
 REASONS = {
     "granted": decisions.YES,
     "account_gone": decisions.NO_IDENTITY,
+    "agent_suspended": decisions.SUSPENDED,
     "no_identity": decisions.NO_IDENTITY,
     "tool_disabled": decisions.INACTIVE,
     "tool_quarantined": decisions.INACTIVE,

@@ -31,7 +31,11 @@ def published_binding(binding: Binding) -> PublishedBinding:
     return PublishedBinding(
         uid=binding["uid"],
         generation=1,
-        kind="AgentScopeBinding" if binding["namespace"] else "ClusterAgentScopeBinding",
+        kind="Agent"
+        if binding["suspends"]
+        else "AgentScopeBinding"
+        if binding["namespace"]
+        else "ClusterAgentScopeBinding",
         namespace=binding["namespace"],
         name=binding["name"],
         subjects=tuple(
@@ -48,7 +52,9 @@ def published_binding(binding: Binding) -> PublishedBinding:
         lists_namespaces=binding["namespace"] is None and binding["listed"],
         scopes=tuple(binding["scopes"]),
         allow=None if binding["allow"] is None else tuple(binding["allow"]),
-        deny=tuple(binding["deny"]),
+        # as the operator does it, for replicas of earlier versions
+        deny=("*",) if binding["suspends"] else tuple(binding["deny"]),
+        suspends=binding["suspends"],
         deny_scopes=tuple(binding["deny_scopes"]),
         servers=None if binding["servers"] is None else tuple(binding["servers"]),
         not_before=binding["from"],

@@ -83,6 +83,8 @@ def world(draw: Drawn, kind: str | None = None) -> World:
         if not any(clashes(made, other) for other in tools):
             tools.append(made)
     bindings = [binding(draw, i, callers) for i in range(draw.choice((1, 3, 5, 8)))]
+    if rarely(draw, 3):
+        bindings.append(suspension(draw, 40, callers))
     draw.shuffle(tools)
     return {
         "kind": kind,
@@ -249,6 +251,28 @@ def binding(draw: Drawn, number: int, callers: dict[str, Any]) -> Binding:
         "servers": some(draw, servers, 1, 4) if rarely(draw, 3) else None,
         "from": dates[0] if rarely(draw, 3) else None,
         "until": dates[-1] + 1 if rarely(draw, 3) else None,
+        "suspends": False,
+    }
+
+
+def suspension(draw: Drawn, number: int, callers: dict[str, Any]) -> Binding:
+    """A suspended Agent: its service account, and mostly somebody who is there."""
+    home, name = draw.choice(NAMESPACES), draw.choice(ACCOUNTS)
+    account = {"kind": "ServiceAccount", "namespace": home, "name": name, "issuer": None, "client": None}
+    others = [subject(draw, callers) for _ in range(draw.choice((0, 1, 1, 2)))]
+    return binding(draw, number, callers) | {
+        "namespace": home,
+        "subjects": [account, *(s for s in others if s["kind"] != "Group")],
+        "reach": None,
+        "listed": False,
+        "scopes": [],
+        "allow": None,
+        "deny": [],
+        "deny_scopes": [],
+        "servers": None,
+        "from": None,
+        "until": None,
+        "suspends": True,
     }
 
 
@@ -274,11 +298,16 @@ def changed(draw: Drawn, before: World) -> World:
         at = draw.randrange(len(bindings))
         if rarely(draw, 2):
             uid = bindings[at]["uid"]
-            bindings[at] = binding(draw, 50, before["callers"]) | {"uid": uid}
+            again = suspension if bindings[at]["suspends"] else binding
+            bindings[at] = again(draw, 50, before["callers"]) | {"uid": uid}
         else:
             del bindings[at]
     if rarely(draw, 2):
         bindings.append(binding(draw, 60, before["callers"]))
+    if rarely(draw, 4):
+        bindings = [b for b in bindings if not b["suspends"]]
+    elif rarely(draw, 4):
+        bindings.append(suspension(draw, 70, before["callers"]))
     if known is not None and rarely(draw, 3):
         known = accounts(draw)
     return before | {"tools": tools, "bindings": bindings, "accounts": known}

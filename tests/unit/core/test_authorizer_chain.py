@@ -113,7 +113,7 @@ def test_a_check_of_callers_is_one_entry(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "after"),
     [
-        pytest.param(TOOL_SET_ASIDE, Reason.ACCOUNT_GONE, id="before its step's other checks"),
+        pytest.param(TOOL_SET_ASIDE, Reason.AGENT_SUSPENDED, id="before its step's other checks"),
         pytest.param(CALLER_SET_ASIDE, Reason.NO_IDENTITY, id="between the checks of its step"),
     ],
 )
@@ -151,6 +151,7 @@ def test_the_order_is_that_of_the_design() -> None:
         ["no_identity"],
         ["identity_expired"],
         ["account_gone"],
+        ["agent_suspended"],
         ["unknown_tool"],
         ["tool_disabled"],
         ["tool_quarantined"],

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from published import CLUSTER, OAUTH, bot, client, tool
+from published import CLUSTER, OAUTH, bot, client, suspension, tool
 from toolcrib.authorizer import Action, Policy, Reason, decide, next_change
 from toolcrib.identity import Identity, ScopesPolicy
 from toolcrib.resources.bindings import SubjectKind
@@ -65,6 +65,8 @@ def allowed(who: Identity, t: PublishedTool, bindings: Iterable[PublishedBinding
     if t.state is ToolState.DISABLED or t.quarantined:
         return False
     mine = [b for b in bindings if any(is_subject(s, who) for s in b.subjects)]
+    if any(b.suspends for b in mine):
+        return False
     territory = [b for b in mine if b.namespaces is None or t.namespace in b.namespaces]
     if any(named(b.deny, t) or set(b.deny_scopes) & set(t.scopes) for b in territory):
         return False
@@ -152,6 +154,13 @@ MATCHES, STATES = (
 )
 QUARANTINED = rarely(st.just(True), False)
 SOME = st.integers(1, 5)
+STOPPED = rarely(
+    st.tuples(st.sampled_from(["team-a", "team-b"]), SUBJECTS, st.booleans()).map(
+        # without its deny, which only replicas of earlier versions need
+        lambda drawn: [suspension("bot", drawn[0], drawn[1], deny=("*",) if drawn[2] else ())]
+    ),
+    [],
+)
 
 
 @st.composite
@@ -169,6 +178,7 @@ def worlds(draw: st.DrawFn) -> tuple[list[PublishedTool], list[PublishedBinding]
         for i in range(draw(SOME))
     ]
     bindings = [draw(one_binding(i)) for i in range(draw(SOME))]
+    bindings += draw(STOPPED)
     return tools, bindings
 
 
