@@ -10,6 +10,7 @@ from typing import Any
 
 from toolcrib import digest, names
 from toolcrib.resources import durations
+from toolcrib.resources.agents import Agent
 from toolcrib.resources.backends import Auth, Backend, HttpBackend, OAuthClient
 from toolcrib.resources.bindings import AgentScopeBinding, ClusterAgentScopeBinding, Subject, SubjectKind
 from toolcrib.resources.meta import API_VERSION
@@ -286,6 +287,24 @@ def binding(
             per_day=spec.limits.calls_per_day,
             concurrent=spec.limits.max_concurrent,
         ),
+    )
+
+
+def suspension(agent: Agent) -> PublishedBinding:
+    """What a suspended Agent publishes: that its identities get nothing, in the form of a deny of everything."""
+    meta = agent.metadata
+    home = meta.namespace or "default"
+    account = PublishedSubject(kind=SubjectKind.SERVICE_ACCOUNT, namespace=home, name=agent.service_account)
+    return PublishedBinding(
+        uid=meta.uid or f"manifest:Agent:{home}/{meta.name}",
+        generation=meta.generation,
+        kind="Agent",
+        namespace=home,
+        name=meta.name,
+        subjects=(account, *(_subject(s, home) for s in agent.spec.subjects or ())),
+        namespaces=None,
+        deny=("*",),
+        suspends=True,
     )
 
 

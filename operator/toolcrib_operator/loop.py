@@ -240,10 +240,12 @@ class Loop:
 
     def _undecided(self, ref: Ref) -> tuple[Record, Entry] | None:
         """The object, if it depends on the admission policies of this moment whether it is used."""
-        entry = self._world.get(ref) if self.assessor.kinds[ref.kind].guarded else None
-        if entry is None or entry.deleting is not None:
+        entry = self._world.get(ref)
+        if entry is None:
             return None
         record = self._records[ref]
+        if not self.assessor.kinds[ref.kind].guarded(entry, record):
+            return None
         return None if self.policies.admitted.decided(record, entry) else (record, entry)
 
     def _escaped(self, ref: Ref) -> None:

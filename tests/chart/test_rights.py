@@ -65,6 +65,7 @@ def test_the_operator_writes_nothing_of_ours_but_status_finalizers_and_imported_
     assert writes == {
         ("agentscopebindings", "patch"),
         ("clusteragentscopebindings", "patch"),
+        ("agents", "patch"),
         ("bindings", "release"),
         ("tools", "create"),
         ("tools", "patch"),
@@ -74,6 +75,7 @@ def test_the_operator_writes_nothing_of_ours_but_status_finalizers_and_imported_
         ("toolservers/status", "patch"),
         ("agentscopebindings/status", "patch"),
         ("clusteragentscopebindings/status", "patch"),
+        ("agents/status", "patch"),
         ("events", "create"),
     }
 
@@ -124,7 +126,7 @@ def test_our_kinds_join_the_roles_of_the_cluster() -> None:
     ("role", "may", "may_not"),
     [
         ("view", {("tools", "get"), ("agentscopebindings", "list")}, {("tools", "create")}),
-        ("edit", {("tools", "create"), ("tools", "delete")}, {("agentscopebindings", "create")}),
+        ("edit", {("tools", "create"), ("agents", "update")}, {("agentscopebindings", "create")}),
         (
             "admin",
             {("tools", "create"), ("agentscopebindings", "create")},
@@ -147,7 +149,10 @@ def test_who_may_edit_may_change_tools_and_who_administrates_may_grant(
     assert may <= held
     assert not may_not & held
     assert not any(resource.endswith("/status") for resource, _ in held)
-    assert not any(verb in ("approve", "*") for _, verb in held), "who writes a tool does not approve it"
+    alone = ("approve", "resume", "*")
+    assert not any(verb in alone for _, verb in held), (
+        "who writes a tool or stops an agent does not approve or resume it"
+    )
 
 
 def test_an_approver_writes_nothing_but_approvals_and_is_bound_to_nobody() -> None:
@@ -159,6 +164,16 @@ def test_an_approver_writes_nothing_but_approvals_and_is_bound_to_nobody() -> No
     }  # fmt: skip
     bound = {item["roleRef"]["name"] for item in rendered.of("ClusterRoleBinding", "RoleBinding")}
     assert "toolcrib-tool-approver" not in bound
+
+
+def test_those_who_resume_agents_have_a_role_of_their_own_that_is_bound_to_nobody() -> None:
+    rendered = render()
+    role = rendered.one("ClusterRole", "toolcrib-agent-keeper")
+    assert not [label for label in role["metadata"]["labels"] if "aggregate" in label]
+    assert {resource for _, resource, _, _ in _facts(role["rules"])} == {"agents"}
+    assert ("agents", "resume") in {(resource, verb) for _, resource, verb, _ in _facts(role["rules"])}
+    bound = {item["roleRef"]["name"] for item in rendered.of("ClusterRoleBinding", "RoleBinding")}
+    assert "toolcrib-agent-keeper" not in bound
 
 
 def test_the_clusters_roles_hold_the_verbs_of_admission_and_editors_gate_only_where_told_so() -> None:

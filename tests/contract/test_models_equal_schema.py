@@ -51,6 +51,10 @@ def server(mcp: Manifest | None = None, /, **spec: Any) -> Manifest:
     return manifest("ToolServer", {"mcp": way, "defaults": {"scopes": ["a:use"]}, **spec})
 
 
+def agent(**spec: Any) -> Manifest:
+    return manifest("Agent", spec)
+
+
 def served(**spec: Any) -> Manifest:
     return tool(
         backend={"mcp": {"serverRef": {"name": "files"}, "tool": "read"}}, **{"server": "files", **spec}
@@ -102,7 +106,15 @@ S16 = [f"s{i}:use" for i in range(16)]
 ISSUER = "https://login.example"
 SELECT_IN = {"key": "team", "operator": "In", "values": ["a"]}
 
+CLIENT, USER = (
+    {"kind": "OAuthClient", "issuer": ISSUER, "clientId": "x"},
+    {"kind": "User", "issuer": ISSUER, "name": "ada"},
+)
+
 GOOD: list[Manifest] = [
+    agent(), agent(suspended=True), agent(suspended=False, reason="x" * 1024), agent(serviceAccountName="a.b"), agent(subjects=[CLIENT, USER]),
+    agent(subjects=[CLIENT] * 16), agent(subjects=None), agent(mode="auto", core=["a/b", "a-b/c.d"], model={"name": "qwen3:8b"}),
+    agent(model={"name": "m", "baseURL": "http://ollama.models.svc:11434/v1"}),
     meta(finalizers=["nodomain"]),
     *(tool(backend={"http": {"service": {"name": "a", "port": 80}}, "assertion": on}) for on in (True, False, None)),
     tool(backend={"http": {"url": "https://a.example"}, "assertion": True}),
@@ -300,7 +312,11 @@ BAD: list[Manifest] = [
     cluster_grant(subjects=[{"kind": "ServiceAccount", "name": "bot"}]), cluster_grant(servers=["github"]),
     cluster_grant(tools={"allow": ["github:*"]}), cluster_grant(tools={"allow": ["A/github:*"]}),
     cluster_grant(servers=["*/github"]), cluster_grant(scopes=DROP), cluster_grant(tools={"allow": ["a/b"]}),
-    
+    agent(subjects=[]), agent(subjects=[CLIENT] * 17), agent(subjects=[{"kind": "ServiceAccount", "name": "bot"}]), agent(suspended="yes"),
+    agent(subjects=[{"kind": "Agent", "name": "bot"}]), agent(subjects=[{"kind": "Group", "issuer": ISSUER, "name": "ops"}]),
+    agent(subjects=[{"kind": "User", "name": "ada"}]), agent(serviceAccountName=""), agent(serviceAccountName="A"), agent(reason=""),
+    agent(reason="x" * 1025), agent(mode="fast"), agent(core=["read"]), agent(core=["a/b", "a/b"]), agent(model={}),
+    agent(model={"name": "m", "baseURL": "ftp://x"}), agent(tools=["a/b"]),
 ]  # fmt: skip
 
 
@@ -322,6 +338,10 @@ FULL: dict[str, Manifest] = {
         **{"import": {"include": ["a*"], "exclude": ["b"], "refreshInterval": "1m", "approval": "Manual", "shrinkGrace": "10m"}},
         defaults={"scopes": ["a:use"], "tags": ["x"]}, state="Active",
         overrides=[{"tool": "a", "scopes": ["b:use"], "tags": ["y"], "title": "A", "description": "Does a", "annotations": {"readOnlyHint": True}}],
+    ),
+    "Agent": agent(
+        serviceAccountName="bot", subjects=[CLIENT, USER], suspended=True, reason="incident", mode="auto", core=["a/b"],
+        model={"name": "m", "baseURL": "https://a.example/v1"},
     ),
     "AgentScopeBinding": grant(
         subjects=[

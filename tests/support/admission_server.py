@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 
+import manifests
 from manifests import binding, cluster_binding, tool
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
@@ -26,7 +27,9 @@ PLURALS = {
     "ToolServer": "toolservers",
     "AgentScopeBinding": "agentscopebindings",
     "ClusterAgentScopeBinding": "clusteragentscopebindings",
+    "Agent": "agents",
 }
+CLIENT = {"kind": "OAuthClient", "issuer": "https://login.example", "clientId": "cli"}
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
@@ -186,6 +189,7 @@ def admission_server(extra_args: Sequence[str] = ()) -> Iterator[Admission]:
         held = denying("in-force")
         held["metadata"]["finalizers"] = [FINALIZER]
         admission.there(held)
+        admission.there(agent("in-force", suspended=True))
         wait_until(lambda: in_force(admission), 60, 0.2)
         yield admission
 
@@ -206,12 +210,19 @@ def in_force(admission: Admission) -> bool:
             without["grant"], "PATCH", path_of(denying("in-force")), NO_FINALIZERS, MERGE, **dry
         ),
         "operator": admission.create(User(OPERATOR), plain, **dry),
+        "agents-resume": admission.request(without["grant"], "DELETE", path_of(agent("in-force")), **dry),
+        "agents-equip": admission.create(without["equip"], agent("probe", subjects=[CLIENT]), **dry),
     }
     refused = all(f"'{name}.{GROUP}'" in answer.text for name, answer in asked.items())
     wild = admission.create(None, grant("probe", ["x:use"], ["bot"], tools={"allow": ["*"]}), **dry)
     bare = admission.create(None, tool("probe", HOME), **dry)
     warned = [("'warnings", wild), ("'tools-warnings", bare)]
     return refused and all(f"{name}.{GROUP}'" in answer.headers.get("Warning", "") for name, answer in warned)
+
+
+def agent(name: str, namespace: str = HOME, **spec: Any) -> Manifest:
+    """An Agent."""
+    return manifests.manifest("Agent", name, namespace, **spec)
 
 
 def grant(

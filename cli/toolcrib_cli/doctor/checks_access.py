@@ -16,10 +16,11 @@ OPERATOR: dict[tuple[str, str], frozenset[str]] = {
     **{(GROUP, plural): frozenset({"list", "watch"}) for plural in ("tools", "toolservers")},
     (GROUP, "agentscopebindings"): frozenset({"list", "watch", "patch"}),
     (GROUP, "clusteragentscopebindings"): frozenset({"list", "watch", "patch"}),
+    (GROUP, "agents"): frozenset({"list", "watch", "patch"}),
     (GROUP, "bindings"): frozenset({"release"}),
     **{
         (GROUP, f"{plural}/status"): frozenset({"patch"})
-        for plural in ("tools", "toolservers", "agentscopebindings", "clusteragentscopebindings")
+        for plural in ("tools", "toolservers", "agentscopebindings", "clusteragentscopebindings", "agents")
     },
     **{
         ("", plural): frozenset({"list", "watch"}) for plural in ("namespaces", "serviceaccounts", "services")

@@ -1,5 +1,6 @@
 """The custom resources as models: one source for the CRDs, for `validate` and for what the services read."""
 
+from toolcrib.resources.agents import Agent
 from toolcrib.resources.backends import Auth, AuthType, Backend, HttpBackend, ServiceReference
 from toolcrib.resources.bindings import (
     AgentScopeBinding,
@@ -22,6 +23,7 @@ __all__ = [
     "GROUP",
     "KINDS",
     "VERSION",
+    "Agent",
     "AgentScopeBinding",
     "Approval",
     "Auth",

@@ -1,15 +1,16 @@
 """The admission policies: who may write what into a Tool or a binding, asked of the cluster's own RBAC.
 
-Five verbs on four resources of our group that exist in RBAC alone, after `escalate` and `bind`:
+Verbs on resources of our group that exist in RBAC alone, after `escalate` and `bind`:
 
 * `grant` on `scopes/<scope>`: hand a scope out in a binding; in the binding's namespace, or in the whole cluster
 * `gate` on `scopes/<scope>`: put a scope on a Tool or on the tools of a ToolServer, in its namespace
 * `equip` on `subjects/<name>`: give tools to that subject; in its namespace (ServiceAccount, Agent), or in the whole
   cluster, where the name is `<kind>:<issuer>#<name or client id>` (User, Group, OAuthClient). A binding without
-  scopes gives nobody a tool
+  scopes gives nobody a tool. An Agent that names a User or an OAuthClient takes it too: it can stop them
 * `approve` on `tools/<name>`: say what an approved Tool is (`spec.approvedDigest`), or that it needs no approval any more;
   in its namespace. An approver needs no `gate`
-* `release` on `bindings`: remove the revocation finalizer; in the whole cluster. The operator's role holds it
+* `resume` on `agents/<name>`: end the suspension of an Agent, by an edit or by deleting it; in its namespace
+* `release` on `bindings`: remove the revocation finalizer from a binding or an Agent; in the whole cluster. The operator's role holds it
 * `import` on `scopes`: put on a Tool that a ToolServer controls the scopes that somebody else put on that ToolServer; in
   the whole cluster. The operator's role holds it
 
@@ -25,19 +26,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolcrib.resources import tool_policies
+from toolcrib.resources import agent_policies, tool_policies
 from toolcrib.resources.meta import GROUP
 from toolcrib.resources.policy_parts import (
     CONTROLLED_BEFORE,
     CONTROLLED_STILL,
     DOCS,
-    MOST,
     SPEC_CHANGES,
     WHERE,
     may,
     policy,
-    rule,
     scope_checks,
+    subject_checks,
+    subjects,
     validation,
 )
 
@@ -49,7 +50,9 @@ LABEL = "app.kubernetes.io/part-of"
 PART_OF = "toolcrib"
 
 FINALIZER = "toolcrib.dev/revocation"
-"""On every binding that is in use: deleting one returns when every replica of the registry refuses what it granted."""
+"""On every binding that is in use, and on every suspended Agent.
+
+Deleting a binding returns when every replica of the registry refuses what it granted."""
 
 OPERATOR_BY_NAME = "request.userInfo.username.matches('^system:serviceaccount:[^:]+:toolcrib-operator$')"
 """Who the operator is where nobody says more: a service account of this name, in whatever namespace."""
@@ -99,6 +102,8 @@ def _specs(account: str | None) -> dict[str, tuple[dict[str, Any], str]]:
         "servers-gate": (tool_policies.gate_of_servers(), "Deny"),
         "tools-approve": (tool_policies.approve(), "Deny"),
         "servers-approve": (tool_policies.approve_of_servers(), "Deny"),
+        "agents-resume": (agent_policies.resume(), "Deny"),
+        "agents-equip": (agent_policies.equip(), "Deny"),
         "operator": (_operator(is_operator(account)), "Deny"),
         "warnings": (_warnings(), "Warn"),
         "tools-warnings": (tool_policies.warnings(), "Warn"),
@@ -108,43 +113,6 @@ def _specs(account: str | None) -> dict[str, tuple[dict[str, Any], str]]:
 def _gives(who: str) -> dict[str, str]:
     """Whether a binding, `object` or `oldObject`, hands out anything: without scopes it only denies."""
     return {"name": "gives", "expression": f"has({who}.spec.scopes) && size({who}.spec.scopes) > 0"}
-
-
-def _subject_checks(who: str, unless: str, wanted: str, more: str = "") -> list[dict[str, str]]:
-    """`who` is the object whose subjects are meant; `unless` is CEL that lets them through; `more` CEL that adds advice."""
-    checks = []
-    for i in range(MOST):
-        namespace, name = f"variables.namespaces[{i}]", f"variables.names[{i}]"
-        checks.append(
-            validation(
-                f"{unless}size({who}.spec.subjects) <= {i} || " + may("equip", "subjects", namespace, name),
-                f'"you may not {wanted} the subject \'" + {name} + "\' of " + '
-                f"({namespace} == '' ? 'the whole cluster' : 'the namespace ' + {namespace}) + \": it takes the rule \" + "
-                + rule("equip", "subjects", name)
-                + f" + \" in \" + ({namespace} == '' ? 'a ClusterRole bound by a ClusterRoleBinding' : "
-                f"'a Role bound in the namespace ' + {namespace}){more} + \" (see {DOCS})\"",
-                f"you may not {wanted} one of these subjects: you need the verb equip on each (see {DOCS})",
-            )
-        )
-    return checks
-
-
-def _subjects(who: str) -> list[dict[str, str]]:
-    """Where and by what name the right to equip each subject is asked for."""
-    here = "s.kind in ['ServiceAccount', 'Agent']"
-    name = "s.kind == 'OAuthClient' ? s.clientId : s.name"
-    return [
-        {
-            "name": "namespaces",
-            "expression": f"{who}.spec.subjects.map(s, {here} ?"
-            " (has(s.namespace) ? s.namespace : variables.within) : '')",
-        },
-        {
-            "name": "names",
-            "expression": f"{who}.spec.subjects.map(s, {here} ? s.name :"
-            f" (s.issuer.contains('#') ? '*' : s.kind + ':' + s.issuer + '#' + ({name})))",
-        },
-    ]
 
 
 def _grant() -> dict[str, Any]:
@@ -160,9 +128,9 @@ def _grant() -> dict[str, Any]:
 
 
 def _equip() -> dict[str, Any]:
-    checks = _subject_checks("object", "", "give tools to")
+    checks = subject_checks("object", "", "give tools to")
     conditions = [SPEC_CHANGES, _gives("object")]
-    return policy(_BINDING_KINDS, ["CREATE", "UPDATE"], conditions, [*WHERE, *_subjects("object")], checks)
+    return policy(_BINDING_KINDS, ["CREATE", "UPDATE"], conditions, [*WHERE, *subjects("object")], checks)
 
 
 def _lift() -> dict[str, Any]:
@@ -202,10 +170,10 @@ def _lift() -> dict[str, Any]:
     )
     gives = _gives("oldObject")["expression"]
     instead = {"name": "instead", "expression": f"{gives} ? '; {END_THE_GRANT}' : ''"}
-    variables = [*WHERE, {"name": "kept", "expression": kept}, instead, *_subjects("oldObject")]
+    variables = [*WHERE, {"name": "kept", "expression": kept}, instead, *subjects("oldObject")]
     checks = [
         everything,
-        *_subject_checks("oldObject", "variables.kept || ", "remove a deny from", " + variables.instead"),
+        *subject_checks("oldObject", "variables.kept || ", "remove a deny from", " + variables.instead"),
     ]
     return policy(_BINDING_KINDS, ["UPDATE", "DELETE"], [has_deny, spec_changes], variables, checks)
 
@@ -225,12 +193,12 @@ def _release() -> dict[str, Any]:
     check = validation(
         may("release", "bindings", "''", "''"),
         f'"you may not remove the finalizer {FINALIZER} from " + oldObject.metadata.name + " in " + variables.place'
-        ' + ": the operator removes it from a deleted binding once every registry replica refuses what it granted.'
+        ' + ": the operator removes it from a deleted object once every registry replica has confirmed what follows.'
         " To keep it, use kubectl apply or edit instead of replace. Where no operator will run again, you need the rule"
         f' {rule} in a ClusterRole bound by a ClusterRoleBinding (see {DOCS})"',
         f"you may not remove the finalizer {FINALIZER}: you need the verb release on bindings (see {DOCS})",
     )
-    return policy(_BINDING_KINDS, ["UPDATE"], [removed], WHERE, [check])
+    return policy((*_BINDING_KINDS, "Agent"), ["UPDATE"], [removed], WHERE, [check])
 
 
 def _operator(is_operator_: str) -> dict[str, Any]:
@@ -254,7 +222,7 @@ def _operator(is_operator_: str) -> dict[str, Any]:
         {"name": "before", "expression": has.format("oldObject")},
     ]
     return policy(
-        ("Tool", "ToolServer", *_BINDING_KINDS),
+        ("Tool", "ToolServer", *_BINDING_KINDS, "Agent"),
         ["CREATE", "UPDATE", "DELETE"],
         conditions,
         variables,

@@ -109,6 +109,8 @@ class ConditionReason(StrEnum):
     PROPAGATED = "Propagated"
     NOT_PROPAGATED = "NotPropagated"
     NO_REPLICAS = "NoReplicas"
+    SUSPENDED = "Suspended"
+    NOT_SUSPENDED = "NotSuspended"
     EXPIRED = "Expired"
     NOT_YET_VALID = "NotYetValid"
     IN_FORCE = "InForce"
@@ -204,12 +206,14 @@ MEANINGS: dict[ConditionReason, str] = {
     ConditionReason.CREDENTIAL_NOT_ALLOWED: "The Secret is not labelled as a backend credential or does not list the host.",
     ConditionReason.UNTRUSTED_LABEL: "The selector uses a namespace label that the operator is not configured to trust.",
     ConditionReason.ADMISSION_POLICY_MISSING: "Written while the admission policies were missing or altered: nobody checked whether"
-    " its author may grant this.",
+    " its author may grant this, or resume this agent.",
     ConditionReason.ADMISSION_POLICY_UNREAD: "The admission policies could not be read since this was written: it waits, and adds"
     " nothing, until they are.",
     ConditionReason.PROPAGATED: "Every registry replica has confirmed this generation.",
     ConditionReason.NOT_PROPAGATED: "Some registry replica has not confirmed this generation yet.",
     ConditionReason.NO_REPLICAS: "The operator has found no registry replica.",
+    ConditionReason.SUSPENDED: "The agent is suspended: its identities get nothing.",
+    ConditionReason.NOT_SUSPENDED: "The agent is not suspended: its identities get what bindings grant them.",
     ConditionReason.EXPIRED: "expiresAt has passed: the binding grants nothing any more.",
     ConditionReason.NOT_YET_VALID: "notBefore is in the future: the binding grants nothing yet.",
     ConditionReason.IN_FORCE: "The binding's dates include now.",
@@ -296,7 +300,7 @@ NEXT_STEPS: dict[ConditionReason, str] = {
     ConditionReason.CREDENTIAL_MISSING: "Create the Secret with that key and its label, or correct its name.",
     ConditionReason.CREDENTIAL_NOT_ALLOWED: "Label the Secret, and list the host in its annotation.",
     ConditionReason.UNTRUSTED_LABEL: "Select by a trusted label, or trust this one in the operator's settings.",
-    ConditionReason.ADMISSION_POLICY_MISSING: "Restore them (`helm upgrade`), then write the binding again.",
+    ConditionReason.ADMISSION_POLICY_MISSING: "Restore them (`helm upgrade`), then write the object again.",
     ConditionReason.ADMISSION_POLICY_UNREAD: "If this lasts, `/readyz` of the operator says why.",
     ConditionReason.NOT_PROPAGATED: "If this lasts, check the registry's pods, and `/readyz` of the operator.",
     ConditionReason.NO_REPLICAS: "Check that the registry runs and its admin Service selects it.",

@@ -96,11 +96,26 @@ COLUMNS["ClusterAgentScopeBinding"] = [
     _column("Namespaces", ".spec.namespaces", "The namespaces whose tools are meant.", wide=True),
     *COLUMNS["AgentScopeBinding"][3:],
 ]
+COLUMNS["Agent"] = [
+    _READY,
+    _column(
+        "Suspended",
+        ".status.conditions[?(@.type=='Suspended')].status",
+        "Whether its identities get nothing.",
+    ),
+    _column("Account", ".spec.serviceAccountName", "Its ServiceAccount; its own name where empty."),
+    _column("Why", ".spec.reason", "Why it is suspended."),
+    _column("Mode", ".spec.mode", "How it uses tools.", wide=True),
+    _column("Model", ".spec.model.name", "The model that it talks to.", wide=True),
+    _REASON,
+    _AGE,
+]
 _CONDITION_TYPES = {
     "Tool": ("Ready", "Accepted", "Indexed"),
     "ToolServer": ("Ready", "Accepted", "Verified"),
     "AgentScopeBinding": ("Ready", "Accepted", "Propagated"),
     "ClusterAgentScopeBinding": ("Ready", "Accepted", "Propagated"),
+    "Agent": ("Ready", "Accepted", "Suspended", "Propagated"),
 }
 
 

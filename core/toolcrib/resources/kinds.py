@@ -9,12 +9,13 @@ from pydantic import ValidationError
 
 from toolcrib.errors import Finding, InvalidManifest
 from toolcrib.resources import metadata, mistakes
+from toolcrib.resources.agents import Agent
 from toolcrib.resources.bindings import AgentScopeBinding, ClusterAgentScopeBinding
 from toolcrib.resources.meta import API_VERSION, ObjectMeta
 from toolcrib.resources.servers import ToolServer
 from toolcrib.resources.tools import Tool
 
-Resource = Tool | ToolServer | AgentScopeBinding | ClusterAgentScopeBinding
+Resource = Tool | ToolServer | AgentScopeBinding | ClusterAgentScopeBinding | Agent
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Kind:
     singular: str
     short: str
     namespaced: bool
-    model: type[Tool] | type[ToolServer] | type[AgentScopeBinding] | type[ClusterAgentScopeBinding]
+    model: type[Resource]
 
 
 KINDS: dict[str, Kind] = {
@@ -43,6 +44,7 @@ KINDS: dict[str, Kind] = {
             False,
             ClusterAgentScopeBinding,
         ),
+        Kind("Agent", "agents", "agent", "ag", True, Agent),
     )
 }
 

@@ -108,3 +108,40 @@ def scope_checks(verb: str, what: str, where: str = "", unless: str = "") -> lis
             )
         )
     return checks
+
+
+def subject_checks(who: str, unless: str, wanted: str, more: str = "") -> list[dict[str, str]]:
+    """`who` is the object whose subjects are meant; `unless` is CEL that lets them through; `more` CEL that adds advice."""
+    checks = []
+    for i in range(MOST):
+        namespace, name = f"variables.namespaces[{i}]", f"variables.names[{i}]"
+        checks.append(
+            validation(
+                f"{unless}size({who}.spec.subjects) <= {i} || " + may("equip", "subjects", namespace, name),
+                f'"you may not {wanted} the subject \'" + {name} + "\' of " + '
+                f"({namespace} == '' ? 'the whole cluster' : 'the namespace ' + {namespace}) + \": it takes the rule \" + "
+                + rule("equip", "subjects", name)
+                + f" + \" in \" + ({namespace} == '' ? 'a ClusterRole bound by a ClusterRoleBinding' : "
+                f"'a Role bound in the namespace ' + {namespace}){more} + \" (see {DOCS})\"",
+                f"you may not {wanted} one of these subjects: you need the verb equip on each (see {DOCS})",
+            )
+        )
+    return checks
+
+
+def subjects(who: str) -> list[dict[str, str]]:
+    """Where and by what name the right to equip each subject is asked for."""
+    here = "s.kind in ['ServiceAccount', 'Agent']"
+    name = "s.kind == 'OAuthClient' ? s.clientId : s.name"
+    return [
+        {
+            "name": "namespaces",
+            "expression": f"{who}.spec.subjects.map(s, {here} ?"
+            " (has(s.namespace) ? s.namespace : variables.within) : '')",
+        },
+        {
+            "name": "names",
+            "expression": f"{who}.spec.subjects.map(s, {here} ? s.name :"
+            f" (s.issuer.contains('#') ? '*' : s.kind + ':' + s.issuer + '#' + ({name})))",
+        },
+    ]

@@ -57,7 +57,8 @@ class GrantCounts:
         return self._rows
 
     def _make(self, snapshot: Snapshot, now: float) -> Rows:
-        bindings = sorted(snapshot.bindings.values(), key=lambda b: (b.kind, grant(b)))
+        grants = (b for b in snapshot.bindings.values() if not b.suspends)
+        bindings = sorted(grants, key=lambda b: (b.kind, grant(b)))
         own = bindings[: self._grants]
         info = list(islice((row for b in own for row in _info(b)), self._grants * INFO_FACTOR))
         dated = [(b.expires_at, b) for b in bindings if b.expires_at is not None]

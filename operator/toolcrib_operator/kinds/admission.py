@@ -1,4 +1,6 @@
-"""Whether a binding's author was asked for his rights: the admission policies are in place, or were when it was written.
+"""Whether an author was asked for his rights: the admission policies are in place, or were when the object was written.
+
+Of bindings, and of the end of an Agent's suspension.
 
 Nobody can ask afterwards who wrote a spec. So a grant that is first seen while the policies are missing or altered is
 refused, and stays so until its spec is written again; one that was in effect before stays in effect. What the policies are
@@ -18,6 +20,7 @@ from toolcrib_operator.kinds.records import Admission, Record
 from toolcrib_operator.kinds.verdicts import BindingVerdict, Cause
 from toolcrib_operator.objects import Entry, Ref
 
+AGENT = "Agent"
 UNKNOWN = "the admission policies have not been read yet"
 
 
@@ -70,7 +73,7 @@ class Admitted:
             entry: the binding.
             verdict: what is to become of it if its author was asked for his rights.
         """
-        problem = self._refuses(record, entry)
+        problem = self.refuses(record, entry)
         if problem is None:
             return verdict
         published = verdict.published
@@ -81,15 +84,20 @@ class Admitted:
                 published = _meanwhile(before, published)
             else:
                 published = denials_of(published)
+        return BindingVerdict(published, problem, self.awaited(record))
+
+    def awaited(self, record: Record) -> str | None:
+        """For `BindingVerdict.policies_seen`."""
         waiting = record.admission if record in self._waiting else None
-        return BindingVerdict(published, problem, None if waiting is None else waiting.seen or "")
+        return None if waiting is None else waiting.seen or ""
 
     def forget(self, record: Record) -> None:
         """The object is gone."""
         record.admission = None
         self._waiting.discard(record)
 
-    def _refuses(self, record: Record, entry: Entry) -> Cause | None:
+    def refuses(self, record: Record, entry: Entry) -> Cause | None:
+        """Why this generation gives nothing that was not there before; None: its author was asked for his rights."""
         if self.external:
             return None
         known = _known(record, entry)
@@ -101,7 +109,7 @@ class Admitted:
             if problem is not None and problem.reason is ConditionReason.ADMISSION_POLICY_UNREAD:
                 return problem
             if problem is None and self.problem is not None:
-                problem = Cause(ConditionReason.ADMISSION_POLICY_MISSING, _message(self.problem))
+                problem = Cause(ConditionReason.ADMISSION_POLICY_MISSING, _message(entry, self.problem))
         self.forget(record)
         record.admission = Admission(entry.uid, entry.generation, refusal=problem)
         return problem
@@ -115,13 +123,13 @@ class Admitted:
                 self._waiting.add(record)
                 return _waiting()
             changed = "the admission policies could not be read, and had changed by the time they could"
-            return Cause(ConditionReason.ADMISSION_POLICY_MISSING, _message(changed))
+            return Cause(ConditionReason.ADMISSION_POLICY_MISSING, _message(entry, changed))
         waiting = self.notice(record, entry)
         if self.answered <= (waiting.begun or 0):
             return _waiting()
         if self.problem is None and waiting.seen is not None and waiting.seen != self.seen:
             early = "the admission policies had been restored or changed a moment before and were not in effect yet"
-            return Cause(ConditionReason.ADMISSION_POLICY_MISSING, _message(early))
+            return Cause(ConditionReason.ADMISSION_POLICY_MISSING, _message(entry, early))
         return None
 
 
@@ -202,7 +210,12 @@ def _seen(entry: Entry) -> str | None:
     return str(entry.status.get(statuses.POLICIES_SEEN) or "")
 
 
-def _message(problem: str) -> str:
+def _message(entry: Entry, problem: str) -> str:
+    if entry.ref.kind == AGENT:
+        return (
+            f"Still suspended. No policy checked whether its author may resume it. When it was written: {problem}."
+            " Restore the policies (kubectl apply -f crds/, or helm upgrade), then suspend and resume it again."
+        )
     return (
         f"No policy checked whether its author may grant this. When it was written: {problem}."
         " Restore the policies (kubectl apply -f crds/, or helm upgrade), then write the binding again:"

@@ -184,8 +184,11 @@ class BindingKind(Governed):
 
     slot = SLOT
     finalizer = FINALIZER
-    guarded = True
     surveys = True
+
+    def guarded(self, entry: Entry, record: Record) -> bool:
+        """A grant, or an end of a deny, takes rights of its author."""
+        return entry.deleting is None
 
     def assess(self, entry: Entry, record: Record, facts: Facts) -> BindingVerdict:
         """`assess_binding`, unless the admission policies have still to be looked at."""

@@ -137,7 +137,6 @@ class Governed(Kind):
     Attributes:
         slot: where what is published stands in a publish.
         finalizer: what is held by objects that are published, until every replica has confirmed that they are not.
-        guarded: whether a new object waits until the admission policies have been looked at.
         surveys: whether its status tells what is within its reach, and is written again when tools there change.
         tells_questions: whether an event tells of what is odd about an object.
     """
@@ -147,7 +146,6 @@ class Governed(Kind):
     absent = " (is the CRD installed? kubectl apply -f crds/)"
     slot: Slot
     finalizer: str | None = None
-    guarded = False
     surveys = False
     tells_questions = True
 
@@ -190,6 +188,10 @@ class Governed(Kind):
     def ends(self, entry: Entry, facts: Facts) -> bool:
         """Whether it counts as gone already."""
         return entry.deleting is not None
+
+    def guarded(self, entry: Entry, record: Record) -> bool:
+        """Whether this generation of it waits until the admission policies have been looked at."""
+        return False
 
     def assess(self, entry: Entry, record: Record, facts: Facts) -> AnyVerdict:
         """Whether the object is used, and what is published of it."""

@@ -20,7 +20,8 @@ Status = Mapping[str, Any]
 WEAKENED = "DenyWeakened"
 POLICIES_SEEN = "policiesSeen"
 """Field of a binding that waits: which admission policies were read last when it began to; empty: none."""
-BAD = frozenset({"Expired", "MatchesNothing", "Questionable", "Drifted", WEAKENED})
+SUSPENDED = "Suspended"
+BAD = frozenset({"Expired", "MatchesNothing", "Questionable", "Drifted", WEAKENED, SUSPENDED})
 """Conditions of which True is the bad news."""
 
 
@@ -59,7 +60,7 @@ def kept(status: Status, kind: str) -> tuple[bool, Cause] | None:
 def announced(old: Status, new: Status, *, questions: bool = True) -> list[dict[str, Any]]:
     """Transitions that people are told of by an event.
 
-    Of Ready, and of Questionable, Drifted and DenyWeakened when they begin, change or end.
+    Of Ready, and of Questionable, Drifted, Suspended and DenyWeakened when they begin, change or end.
 
     Ready repeats why an object is not accepted: another such reason is a transition too. Not of Questionable without
     `questions`: the weak descriptions of an imported catalog are no thousand events.
@@ -77,6 +78,7 @@ def announced(old: Status, new: Status, *, questions: bool = True) -> list[dict[
         c
         for c in changed
         if c["type"] == "Ready"
+        or (c["type"] == SUSPENDED and (c["status"] == "True" or holds(old, SUSPENDED)))
         or (c["type"] == WEAKENED and "True" in (c["status"], before.get("status")))
         or (c["type"] == "Drifted" and (c["status"] == "True" or holds(old, "Drifted")))
         or (questions and c["type"] == "Questionable" and (was_odd or c["status"] == "True"))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolcrib.resources.kinds import Resource
+from toolcrib_operator.kinds.agent import AGENT_KIND
 from toolcrib_operator.kinds.binding import BINDING, CLUSTER_BINDING
 from toolcrib_operator.kinds.kind import Kind
 from toolcrib_operator.kinds.namespace import NAMESPACES
@@ -21,6 +22,7 @@ KINDS: tuple[Kind, ...] = (
     TOOL_SERVER,
     BINDING,
     CLUSTER_BINDING,
+    AGENT_KIND,
     SERVICE_ACCOUNTS,
     NAMESPACES,
     SERVICES,

@@ -77,7 +77,7 @@ class StatusPlanner:
             seen = (entry.uid, entry.generation)
             if kind.surveys and (record.first_seen is None or record.first_seen[:2] != seen):
                 record.first_seen = (*seen, now)
-            if entry.deleting is not None and kind.finalizer is not None:
+            if entry.deleting is not None and record.verdict is None and kind.finalizer is not None:
                 if record.removal is None or record.removal.uid != entry.uid:
                     record.removal = Removal(entry.uid, revision, now)
                 self.waiting.add(ref)
@@ -102,7 +102,7 @@ class StatusPlanner:
             self.waiting.discard(ref)
             return Plan()
         kind = self._kinds[ref.kind]
-        if entry.deleting is not None:
+        if entry.deleting is not None and record.verdict is None:
             return self._plan_removal(kind, entry, record, now)
         if record.verdict is None:  # it goes with its namespace
             self.waiting.discard(ref)
@@ -113,7 +113,7 @@ class StatusPlanner:
             return Plan()
         desired = kind.status(entry, record, self, now)
         finalizers, mark = None, kind.finalizer
-        used = record.verdict.published is not None
+        used = record.verdict.published is not None and entry.deleting is None
         if self._settings.finalizers and used and mark is not None and mark not in entry.finalizers:
             finalizers = (*entry.finalizers, mark)
         return self._plan_status(entry, record, desired, now, finalizers=finalizers)
@@ -136,9 +136,9 @@ class StatusPlanner:
         return self._publisher.snapshot
 
     def progress(self, record: Record) -> Progress:
-        """Who has confirmed the object as it is published."""
+        """Who has confirmed the object as it is published, or that it is not."""
         publisher = self._publisher
-        if record.verdict is None or record.verdict.published is None or record.step is None:
+        if record.verdict is None or record.step is None:
             return Progress()
         if record.assessed is None:
             return Progress()

@@ -193,6 +193,7 @@ FINE = {
         ConditionReason.IN_FORCE,
         ConditionReason.MATCHES,
     ),
+    *(ConditionReason.SUSPENDED, ConditionReason.NOT_SUSPENDED),
     *(ConditionReason.POWERS_ALONE, ConditionReason.NOTHING_ODD, ConditionReason.DENY_HOLDS),
 }
 
