@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+import agent_manifests
 import manifests
 import oauth_clients
 import placed_arguments
@@ -49,10 +50,6 @@ def cluster_grant(**spec: Any) -> Manifest:
 def server(mcp: Manifest | None = None, /, **spec: Any) -> Manifest:
     way = {"service": {"name": "mcp", "port": 8080}} if mcp is None else mcp
     return manifest("ToolServer", {"mcp": way, "defaults": {"scopes": ["a:use"]}, **spec})
-
-
-def agent(**spec: Any) -> Manifest:
-    return manifest("Agent", spec)
 
 
 def served(**spec: Any) -> Manifest:
@@ -106,16 +103,8 @@ S16 = [f"s{i}:use" for i in range(16)]
 ISSUER = "https://login.example"
 SELECT_IN = {"key": "team", "operator": "In", "values": ["a"]}
 
-CLIENT, USER = (
-    {"kind": "OAuthClient", "issuer": ISSUER, "clientId": "x"},
-    {"kind": "User", "issuer": ISSUER, "name": "ada"},
-)
-
 GOOD: list[Manifest] = [
-    agent(), agent(suspended=True), agent(suspended=False, reason="x" * 1024), agent(serviceAccountName="a.b"), agent(subjects=[CLIENT, USER]),
-    agent(subjects=[CLIENT] * 16), agent(subjects=None), agent(mode="auto", core=["a/b", "a-b/c.d"], model={"name": "qwen3:8b"}),
-    agent(model={"name": "m", "baseURL": "http://ollama.models.svc:11434/v1"}),
-    meta(finalizers=["nodomain"]),
+    *agent_manifests.GOOD, meta(finalizers=["nodomain"]),
     *(tool(backend={"http": {"service": {"name": "a", "port": 80}}, "assertion": on}) for on in (True, False, None)),
     tool(backend={"http": {"url": "https://a.example"}, "assertion": True}),
     tool(backend={"none": {}}), grant(tools={"allow": None, "deny": ["x"]}, servers=None),
@@ -311,17 +300,12 @@ BAD: list[Manifest] = [
     cluster_grant(namespaces=DROP, namespaceSelector={"matchExpressions": [{**SELECT_IN, "key": ""}]}),
     cluster_grant(subjects=[{"kind": "ServiceAccount", "name": "bot"}]), cluster_grant(servers=["github"]),
     cluster_grant(tools={"allow": ["github:*"]}), cluster_grant(tools={"allow": ["A/github:*"]}),
-    cluster_grant(servers=["*/github"]), cluster_grant(scopes=DROP), cluster_grant(tools={"allow": ["a/b"]}),
-    agent(subjects=[]), agent(subjects=[CLIENT] * 17), agent(subjects=[{"kind": "ServiceAccount", "name": "bot"}]), agent(suspended="yes"),
-    agent(subjects=[{"kind": "Agent", "name": "bot"}]), agent(subjects=[{"kind": "Group", "issuer": ISSUER, "name": "ops"}]),
-    agent(subjects=[{"kind": "User", "name": "ada"}]), agent(serviceAccountName=""), agent(serviceAccountName="A"), agent(reason=""),
-    agent(reason="x" * 1025), agent(mode="fast"), agent(core=["read"]), agent(core=["a/b", "a/b"]), agent(model={}),
-    agent(model={"name": "m", "baseURL": "ftp://x"}), agent(tools=["a/b"]),
+    cluster_grant(servers=["*/github"]), cluster_grant(scopes=DROP), cluster_grant(tools={"allow": ["a/b"]}), *agent_manifests.BAD,
 ]  # fmt: skip
 
 
 FULL: dict[str, Manifest] = {
-    "Tool": tool(
+    "Agent": agent_manifests.FULL, "Tool": tool(
         name="read_file", server="files", title="Reader", description="Reads", scopes=["a:use", "b:use"],
         scopeMatch="Any", tags=["t"], examples=["e"], inputSchema={"type": "object", "properties": {"a": {}}},
         outputSchema={"type": "string"}, returns="text", annotations={"readOnlyHint": True}, state="Deprecated",
@@ -338,10 +322,6 @@ FULL: dict[str, Manifest] = {
         **{"import": {"include": ["a*"], "exclude": ["b"], "refreshInterval": "1m", "approval": "Manual", "shrinkGrace": "10m"}},
         defaults={"scopes": ["a:use"], "tags": ["x"]}, state="Active",
         overrides=[{"tool": "a", "scopes": ["b:use"], "tags": ["y"], "title": "A", "description": "Does a", "annotations": {"readOnlyHint": True}}],
-    ),
-    "Agent": agent(
-        serviceAccountName="bot", subjects=[CLIENT, USER], suspended=True, reason="incident", mode="auto", core=["a/b"],
-        model={"name": "m", "baseURL": "https://a.example/v1"},
     ),
     "AgentScopeBinding": grant(
         subjects=[

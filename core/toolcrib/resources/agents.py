@@ -43,7 +43,7 @@ class AgentSpec(Model):
     )
     suspended: bool = Field(
         default=False,
-        description="true: these identities get nothing, on every replica, whoever runs the agent. Ending it takes the verb"
+        description="true: these identities get nothing, on every replica, wherever the agent runs. Ending it takes the verb"
         " resume on the Agent.",
     )
     reason: str | None = Field(

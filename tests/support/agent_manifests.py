@@ -1,0 +1,48 @@
+"""Manifests of Agents, good and bad: rows of the tables that models and API server are compared by."""
+
+from typing import Any
+
+import manifests
+
+Manifest = dict[str, Any]
+ISSUER = "https://login.example"
+CLIENT = {"kind": "OAuthClient", "issuer": ISSUER, "clientId": "x"}
+USER = {"kind": "User", "issuer": ISSUER, "name": "ada"}
+MODEL = {"name": "qwen3:8b", "baseURL": "http://ollama.models.svc:11434/v1"}
+
+
+def agent(**spec: Any) -> Manifest:
+    """An Agent."""
+    return manifests.manifest("Agent", "sample", "default", **spec)
+
+
+GOOD = [
+    agent(),
+    *(agent(suspended=each) for each in (True, False, None)),
+    agent(reason="x" * 1024),
+    agent(serviceAccountName="a.b"),
+    *(agent(subjects=each) for each in ([CLIENT, USER], [CLIENT] * 16, None)),
+    agent(mode="auto", core=["a/b", "a-b/c.d"], model=MODEL),
+    agent(model={"name": "m"}),
+]
+BAD = [
+    *(agent(subjects=each) for each in ([], [CLIENT] * 17)),
+    *(agent(subjects=[{"kind": kind, "name": "bot"}]) for kind in ("ServiceAccount", "Agent", "User")),
+    agent(subjects=[{"kind": "Group", "issuer": ISSUER, "name": "ops"}]),
+    *(agent(suspended=each) for each in ("yes", 1)),
+    *(agent(serviceAccountName=each) for each in ("", "A")),
+    *(agent(reason=each) for each in ("", "x" * 1025)),
+    agent(mode="fast"),
+    *(agent(core=each) for each in (["read"], ["a/b", "a/b"], [])),
+    *(agent(model=each) for each in ({}, {"name": "m", "baseURL": "ftp://x"})),
+    agent(tools=["a/b"]),
+]
+FULL = agent(
+    serviceAccountName="bot",
+    subjects=[CLIENT, USER],
+    suspended=True,
+    reason="incident",
+    mode="auto",
+    core=["a/b"],
+    model=MODEL,
+)
