@@ -25,6 +25,7 @@ try:
     from toolcrib_cli.commands import (
         access,
         access_suggest,
+        agents,
         agents_view,
         approvals,
         audit,
@@ -103,15 +104,10 @@ app.add_typer(approvals.app, name="approvals", rich_help_panel=_CLUSTER)
 access.app.command("suggest", epilog=examples.epilog(access_suggest.suggest))(access_suggest.suggest)
 audit.app.command("replay", epilog=examples.epilog(audit_replay.replay))(audit_replay.replay)
 app.add_typer(audit.app, name="audit", rich_help_panel=_CLUSTER)
-agent = typer.Typer(help="Run agents.", no_args_is_help=True)
-
-
-@agent.callback()
-def _agent() -> None:
-    """Run agents."""
-
-
+agent = typer.Typer(help="Run agents, stop them, and start them again.", no_args_is_help=True)
 app.add_typer(agent, name="agent", rich_help_panel=_AGENTS)
+for _name, _command in (("suspend", agents.suspend), ("resume", agents.resume)):
+    agent.command(_name, epilog=examples.epilog(_command))(_command)
 for _group, _name, _command, _class, _panel in (
     (app, "serve", services.serve, service_command.Registry, _CLUSTER),
     (app, "operator", services.operator, service_command.Operator, _CLUSTER),

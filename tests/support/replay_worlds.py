@@ -116,7 +116,7 @@ class ReplayWorld:
         gone_bindings: list[str] = []
         accounts: list[PublishedAccount] = []
         if kind < 3 or not self.bindings:
-            binding = self._suspension() if self.draw.chance(0.2) else self._binding()
+            binding = self._suspension() if self.draw.chance(0.08) else self._binding()
             bindings[binding.uid] = binding
         elif kind == 3:
             old = self.bindings[self.draw.one(sorted(u for u, b in self.bindings.items() if not b.suspends))]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +12,7 @@ import typer
 
 from toolcrib_cli import options, output
 from toolcrib_cli.commands import completion
+from toolcrib_cli.commands.chosen import place
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.examples import Example, epilog, examples
 from toolcrib_cli.output import Format
@@ -235,37 +235,15 @@ def _source(
     *,
     told: bool = True,
 ) -> Iterator[Source]:
-    """The cluster that is named, else the running local mode, else the cluster of the environment."""
-    from toolcrib_cli.local import store
+    with place(data, kubeconfig, context, told=told) as found:
+        if isinstance(found, Path):
+            from toolcrib_cli.approving.in_local_mode import LocalTools
 
-    folder = options.data_folder(data)
-    # KUBECONFIG does not choose: `get` and `call` take the local mode too
-    named = context is not None or (kubeconfig is not None and kubeconfig != os.environ.get("KUBECONFIG"))
-    state = None if named else store.read_running(folder)
-    if state is not None:
-        if told:
-            output.line(
-                f"asking the local mode at {state['url']}; --context or --kubeconfig asks a cluster",
-                stderr=True,
-            )
-        from toolcrib_cli.approving.in_local_mode import LocalTools
+            yield LocalTools(found)
+            return
+        from toolcrib_cli.approving.in_cluster import ClusterTools
 
-        yield LocalTools(folder)
-        return
-    from toolcrib_cli import cluster
-    from toolcrib_cli.approving.in_cluster import ClusterTools
-
-    try:
-        connected = cluster.connect(kubeconfig, context)
-    except CliError as error:
-        if named:
-            raise
-        hint = "for the local mode, start `toolcrib up` with the same --data; for a cluster, specify --kubeconfig FILE"
-        raise CliError(
-            f"no local mode runs in {folder}, and there is {error.message}", hint=hint, code=error.code
-        ) from error
-    with closing(connected) as kube:
-        yield ClusterTools(kube, field_manager=field_manager, force=force)
+        yield ClusterTools(found, field_manager=field_manager, force=force)
 
 
 def _space(tool: str, namespace: str | None) -> str | None:

@@ -4,6 +4,7 @@ issuer/              signing key and client secrets (0600)
 search-index.sqlite  definitions and vectors
 vectors.sqlite       vectors by the hash of their texts, so that none is made twice
 registrations/       runtime registrations, a Tool manifest each
+agents/              Agents that `toolcrib agent suspend` wrote, a manifest each
 approvals.json       which tools are approved, and as what
 imported.json        tools of ToolServers, for a start while a server is away
 decisions.jsonl      the decision log, with decisions.000001.jsonl, … where it was rotated
@@ -33,6 +34,7 @@ from typing import Any
 from toolcrib_cli.errors import CliError, Exit
 
 _ATTEMPTS = 5
+AGENTS = "agents"
 
 
 class Store:

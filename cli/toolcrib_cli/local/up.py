@@ -46,7 +46,7 @@ from toolcrib_cli.local.registrations import Registrations
 from toolcrib_cli.local.replica import InProcessReplica
 from toolcrib_cli.local.report import Report
 from toolcrib_cli.local.settings import Options, settings_of, told
-from toolcrib_cli.local.store import Store
+from toolcrib_cli.local.store import AGENTS, Store
 from toolcrib_cli.local.tour import Tour
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.kinds.facts import SERVER
@@ -112,8 +112,9 @@ async def _up(options: Options, store: Store) -> None:
     report.starting(options.manifests)
     world = World(condense=False)
     approvals = Approvals(store.path(APPROVALS))
+    store.path(AGENTS).mkdir(mode=0o700, exist_ok=True)
     folders = Folders(
-        (*options.manifests, store.path("registrations")),
+        (*options.manifests, store.path("registrations"), store.path(AGENTS)),
         world,
         hidden=options.hidden_text,
         approvals=approvals,

@@ -34,7 +34,7 @@ def resume() -> dict[str, Any]:
     check = validation(
         "variables.gone || " + may("resume", "agents", "variables.within", name),
         f'"you may not resume the agent \'" + {name} + "\' in " + variables.place'
-        ' + ": it is suspended, and editing or deleting it would let it in again. You need the rule " + '
+        ' + ": you need the rule " + '
         + rule("resume", "agents", name)
         + f' + " in " + variables.role + " (see {_STOP})"',
         f"you may not resume this agent: you need the verb resume on agents (see {_STOP})",

@@ -73,6 +73,9 @@ def suggest(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         (("approvals", "reject", "heist/rev"), ["heist/reviewed"]),
         (("approvals", "approve", ""), []),  # taken as approved, on first use
         (("approvals", "list", "-n", "h"), ["heist"]),
+        (("agent", "suspend", "h"), ["heist/hacker", "heist/safecracker"]),
+        (("agent", "suspend", "-n", "heist", "saf"), ["safecracker"]),
+        (("agent", "resume", ""), []),
     ],
     ids=lambda v: " ".join(v) if isinstance(v, tuple) else "",
 )

@@ -1,0 +1,1 @@
+"""Agents that are suspended and resumed: `toolcrib agent suspend` and `resume`."""
