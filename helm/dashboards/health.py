@@ -321,6 +321,7 @@ def _search(made: Page) -> None:
             (
                 (leading("toolcrib_catalog_tools"), "tools {{namespace}}"),
                 (leading("toolcrib_catalog_bindings"), "bindings {{namespace}}"),
+                (leading("toolcrib_agents_suspended"), "suspended agents {{namespace}}"),
                 (f"max by (namespace) ({select('toolcrib_index_tools')})", "indexed {{namespace}}"),
             ),
             "short",

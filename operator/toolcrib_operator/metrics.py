@@ -43,6 +43,7 @@ TOOLS_QUARANTINED = Metric(GaugeMetricFamily, "toolcrib_tools_quarantined", (),
 CATALOG_TOOLS = Metric(GaugeMetricFamily, "toolcrib_catalog_tools", (),
     "Tools that are published, whatever their state; the registry's series of this name has the active ones.")
 CATALOG_BINDINGS = Metric(GaugeMetricFamily, "toolcrib_catalog_bindings", (), "Bindings that are published.")
+AGENTS_SUSPENDED = Metric(GaugeMetricFamily, "toolcrib_agents_suspended", (), "Agents that are suspended.")
 REPLICAS = Metric(GaugeMetricFamily, "toolcrib_operator_replicas", (), "Registry replicas that the operator has found.")
 REPLICAS_CURRENT = Metric(GaugeMetricFamily, "toolcrib_operator_replicas_current", (),
     "Registry replicas that have confirmed the latest revision.")
@@ -140,7 +141,10 @@ def _leading(parts: Leading) -> Iterator[_Family]:
     tools = publisher.snapshot.tools
     yield _one(CATALOG_TOOLS, len(tools))
     yield _one(TOOLS_QUARANTINED, sum(tool.quarantined for tool in tools.values()))
-    yield _one(CATALOG_BINDINGS, len(publisher.snapshot.bindings))
+    bindings = publisher.snapshot.bindings
+    suspended = sum(binding.suspends for binding in bindings.values())
+    yield _one(CATALOG_BINDINGS, len(bindings) - suspended)
+    yield _one(AGENTS_SUSPENDED, suspended)
     yield _one(REPLICAS, len(links))
     yield _one(
         REPLICAS_CURRENT, sum(link.confirmed is not None and link.confirmed == revision for link in links)

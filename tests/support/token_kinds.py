@@ -355,6 +355,9 @@ KINDS: dict[str, Kind] = {
     "a grant that is over": _unknown_account("expired"),
     "a grant that has not begun": _unknown_account("early"),
     "a grant that is denied": _unknown_account("denied"),
+    "a suspended agent's account": _unknown_account("stopped"),
+    "a suspended agent's client": _stranger(lambda t: person_token(t, azp="stopped")),
+    "a suspended agent's user": _stranger(lambda t: person_token(t, sub="stopped")),
     "a grant of scopes that no tool has": _unknown_account("elsewhere"),
     "no scope claim where scopes count": _stranger(lambda t: person_token(t, scope=...)),
     "empty scopes": _stranger(lambda t: person_token(t, scope="")),
@@ -365,7 +368,7 @@ KINDS: dict[str, Kind] = {
 }  # fmt: skip
 
 ACCOUNTS = (
-    *(PublishedAccount(namespace="team", name=n, uid=f"uid-of-{n}") for n in ("bot", "expired", "early", "denied", "elsewhere")),
+    *(PublishedAccount(namespace="team", name=n, uid=f"uid-of-{n}") for n in ("bot", "expired", "early", "denied", "elsewhere", "stopped")),
     PublishedAccount(namespace="team", name="anew", uid="uid-of-the-new-one"),
 )  # fmt: skip
 """The service accounts that there are; those of `KINDS` have the UID `uid-of-NAME` in their tokens."""

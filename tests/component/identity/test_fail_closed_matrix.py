@@ -1,6 +1,6 @@
 """Who is nobody, refused or a stranger gets nothing: every kind of identity on every route of both listeners.
 
-112 kinds (`token_kinds.KINDS`) times 52 routes make 5,824 cells; `-v` names both. The rows are the lines of
+115 kinds (`token_kinds.KINDS`) times 52 routes make 5,980 cells; `-v` names both. The rows are the lines of
 `http/route_table.py`, and what is expected follows from their access; the tables below say how each is asked. The service
 does not start with a route that has no line, and one that is not asked here fails `test_every_line_is_asked`.
 """
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from plain_http import PlainHttp, Reply
+from published import suspension
 from registry_harness import OPERATOR, RunningRegistry, binding, running_registry, tool
 from token_kinds import (
     ACCOUNTS,
@@ -222,7 +223,12 @@ def _bindings() -> list[PublishedBinding]:
         return (PublishedSubject(kind=kind, **fields),)
 
     return [
-        *(_grant(name) for name in ("bot", "revoked", "deleted", "anew", "denied")),
+        *(_grant(name) for name in ("bot", "revoked", "deleted", "anew", "denied", "stopped")),
+        binding("stopped", ("registry:write", "registry:admin"), namespace=None, name="powers-of-the-stopped"),
+        suspension(
+            "stopped", "team", *subject(SubjectKind.OAUTH_CLIENT, issuer=LOGIN, client_id="stopped"),
+            *subject(SubjectKind.USER, issuer=LOGIN, name="stopped"),
+        ),
         _grant("expired", expires_at=1.0), _grant("early", not_before=4e9),
         binding("denied", (), name="denial", deny=("*",)), binding("elsewhere", ("other:use",)),
         binding("bot", ("registry:write", "registry:admin"), namespace=None, name="powers"),
