@@ -325,8 +325,7 @@ def _search(made: Page) -> None:
                 (f"max by (namespace) ({select('toolcrib_index_tools')})", "indexed {{namespace}}"),
             ),
             "short",
-            "Published tools and bindings, and tools read back from the index. A cliff: a namespace or a manifest "
-            "was deleted. Indexed below tools for long: the index lags.",
+            "A cliff: a namespace or a manifest was deleted. Indexed below tools for long: the index lags.",
         ),
         6,
         8,

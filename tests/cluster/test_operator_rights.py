@@ -155,14 +155,14 @@ def test_the_roles_hold_every_right_that_is_used_and_no_other(
         with running(operator):
             apply(tool("calculator"), binding("planner", ["calculator:use"]),
                   cluster_binding("auditor", ["calculator:use"], namespaces=["heist"]),
-                  manifest("Agent", "planner", "heist", suspended=True),
+                  manifest("Agent", "stopped", "heist", suspended=True),
                   manifest("ToolServer", "outside", "heist", mcp={"url": "https://mcp.example/mcp"},
                            defaults={"scopes": ["outside:use"]}, **{"import": {"approval": "Automatic"}}))  # fmt: skip
             for listed in (("one", "two", "three"), ("one", "two")):
                 replica.serve(server_list(*listed))
                 wait_until(lambda listed=listed: imported(replica) == set(listed))  # type: ignore[misc]
             for kind, name in (("tool", "calculator"), ("agentscopebinding", "planner"),
-                               ("clusteragentscopebinding", "auditor"), ("agent", "planner")):  # fmt: skip
+                               ("clusteragentscopebinding", "auditor"), ("agent", "stopped")):  # fmt: skip
                 wait_until(lambda kind=kind, name=name: ready(kind, name))  # type: ignore[misc]
             tool_id = f"toolcrib-runtime/{names.object_name(None, 'fx')}"
             asked = published_tool(tool_id, uid="runtime:fx", name="fx", scopes=("fx:use",))
