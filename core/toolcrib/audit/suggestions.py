@@ -1,7 +1,7 @@
 """Smaller bindings that allow every call of a log: which of their entries none needed. Pure; nothing is applied.
 
 Entries are given up one after the other for as long as every call stays allowed, so what is left is minimal: to give up
-one more would refuse a call. Where two bindings allow the same call, the one that was recorded more often keeps it.
+one more would refuse a call. Where two bindings allow the same call, the narrower keeps it.
 
 Kept on purpose: whatever denies, dates, limits, the registry's own powers, and what is younger than the log's period.
 """
@@ -104,7 +104,7 @@ def suggest(
         for way in need.ways:
             if way.uid in makers:
                 makers[way.uid].used(way, need)
-    dropped = _dropped(makers, needs, same, uses.recorded)
+    dropped = _dropped(makers, needs, same)
     found = [made for maker in makers.values() if (made := maker.made(dropped)) is not None]
     return tuple(sorted(found, key=lambda s: (s.narrowed is not None, -len(s.gone), s.binding.ref)))
 
@@ -214,10 +214,8 @@ def _place(entry: Entry) -> tuple[int, str]:
     return (int(entry.key), "") if entry.field == "subjects" else (0, entry.key)
 
 
-def _dropped(
-    makers: Mapping[str, _Narrowing], needs: list[Need], same: frozenset[str], recorded: Mapping[str, int]
-) -> frozenset[Entry]:
-    """Entries that can go together: each is tried once, those of the least used bindings first."""
+def _dropped(makers: Mapping[str, _Narrowing], needs: list[Need], same: frozenset[str]) -> frozenset[Entry]:
+    """Entries that can go together: each is tried once, those of the widest bindings first."""
     by_entry: defaultdict[Entry, list[Need]] = defaultdict(list)
     for need in needs:
         for way in need.ways:
@@ -225,14 +223,9 @@ def _dropped(
                 for entry in _entries(way):
                     by_entry[entry].append(need)
     candidates = [e for maker in makers.values() for e in maker.counts if e not in maker.kept]
+    widths = {uid: _width(maker.binding) for uid, maker in makers.items()}
     candidates.sort(
-        key=lambda e: (
-            recorded.get(e.uid, 0),
-            e.uid,
-            makers[e.uid].counts[e],
-            FIELDS.index(e.field),
-            _place(e),
-        )
+        key=lambda e: (widths[e.uid], e.uid, makers[e.uid].counts[e], FIELDS.index(e.field), _place(e))
     )
     gone: set[Entry] = set()
     for entry in candidates:
@@ -240,6 +233,12 @@ def _dropped(
         if not all(_allowed(need, gone, same) for need in by_entry.get(entry, ())):
             gone.discard(entry)
     return frozenset(gone)
+
+
+def _width(b: PublishedBinding) -> tuple[bool, bool, int]:
+    """The widest sorts first: of the cluster, then without names or with wildcards, then by subjects and scopes."""
+    open_ended = b.allow is None or any(map(has_wildcard, b.allow))
+    return b.namespace is not None, not open_ended, -len(b.subjects) * len(b.scopes)
 
 
 def _allowed(need: Need, gone: set[Entry], same: frozenset[str]) -> bool:

@@ -76,7 +76,6 @@ class Uses:
         questions: every different one that was asked by a call, of tools that exist.
         refused: tool and reason to who asked in vain.
         calls: how many were allowed by bindings.
-        recorded: how often each binding (UID) was recorded as what allowed.
         looked: agents that listed, searched or read tools, and when last.
     """
 
@@ -84,7 +83,6 @@ class Uses:
         self.needs: list[Need] = []
         self.refused: dict[tuple[str, str], Asked] = {}
         self.calls = 0
-        self.recorded: dict[str, int] = {}
         self.looked: dict[str, str] = {}
         self._questions: dict[tuple[Any, ...], Question] = {}
         self._made: dict[tuple[Any, ...], Need] = {}
@@ -112,8 +110,6 @@ class Uses:
         self.calls += 1
         need.times += 1
         need.last = max(need.last, ts)
-        if (by := record.get("binding")) is not None:
-            self.recorded[by["uid"]] = self.recorded.get(by["uid"], 0) + 1
 
     def refuse(self, tool: str, reason: str, agent: str, ts: str, times: int = 1) -> None:
         """Somebody asked for a tool in vain; equal refusals may be summed up in the log."""

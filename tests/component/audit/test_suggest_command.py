@@ -1,9 +1,8 @@
 """`toolcrib access suggest` on what registries recorded: what it says, and which logs it takes nothing from."""
 
 import json
-import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,10 @@ import pytest
 
 import published
 from decision_logs import files_of, key_file
+from realparts.processes import wait_until
 from registry_harness import RunningRegistry, backend, binding, running_registry, tool
 from stub_server import Answer, answering
+from toolcrib.audit.chain import timestamp
 from toolcrib_cli.main import main
 from toolcrib_cli.suggesting import Reading
 
@@ -51,13 +52,19 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Logs:
                 "key_file": key_file(folder / replica),
             }
             with running_registry(tools, [CREW], audit=audit, replica=replica) as r:
-                time.sleep(0.01)  # the period begins in a later millisecond than the log
-                begun = begun or datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+                begun = begun or after_the_policy(folder / replica / "decisions.jsonl")
                 for _ in range(2):
                     call(r, who, name)
                 call(r, "stranger", "vault")
                 r.http.get(r.url, headers=r.auth("team", "guest"))
     return Logs(folder, begun)
+
+
+def after_the_policy(log: Path) -> str:
+    """A millisecond after it was written down."""
+    wait_until(lambda: '"policy.binding"' in log.read_text())
+    written = datetime.fromisoformat(json.loads(log.read_text().splitlines()[-1])["ts"])
+    return timestamp((written + timedelta(milliseconds=1)).timestamp())
 
 
 @pytest.fixture

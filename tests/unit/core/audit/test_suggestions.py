@@ -150,14 +150,12 @@ def test_a_binding_that_changed_within_the_period_is_left_alone_also_if_it_was_m
         assert after(end, ADA_CALLS, starts=snapshot(grant())) == ()
 
 
-def test_of_two_that_allow_the_same_calls_the_recorded_one_keeps_it() -> None:
-    other = published.binding(
-        "other", "team", uid="uid-2", generation=1, subjects=(ADA,), scopes=("fs:read",)
-    )
-    (found, second) = after(snapshot(grant(), other), ADA_CALLS)
+def test_of_two_that_allow_the_same_calls_the_narrower_one_keeps_them() -> None:
+    own = published.binding("own", "team", uid="uid-2", generation=1, subjects=(ADA,), scopes=("fs:read",))
+    cluster = published.binding("all", None, uid="uid-0", generation=1, subjects=(ADA,), scopes=("fs:read",))
+    found = after(snapshot(grant(), own, cluster), ADA_CALLS)
 
-    assert (found.binding.name, found.narrowed) == ("other", None)
-    assert second.binding.name == "files"
+    assert {(s.binding.name, s.narrowed) for s in found} == {("files", None), ("all", None)}
 
 
 def test_a_patch_tests_each_entry_before_it_removes_it() -> None:
