@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -92,13 +93,13 @@ class OpenAIModel:
         try:
             choice = completion.choices[0]
             calls = tuple(
-                FunctionCall(str(c.id), str(c.function.name), str(c.function.arguments or ""))
+                FunctionCall(str(c.id), _sent(c.function.name), _arguments(c.function.arguments))
                 for c in choice.message.tool_calls or ()
                 if c.type == "function"
             )
             usage = completion.usage
             return Reply(
-                text=choice.message.content or "",
+                text=_sent(choice.message.content or ""),
                 calls=calls,
                 finish_reason=str(choice.finish_reason or "stop"),
                 prompt_tokens=int(usage.prompt_tokens) if usage else 0,
@@ -108,6 +109,16 @@ class OpenAIModel:
             )
         except (AttributeError, IndexError, TypeError, ValueError):
             raise ModelRefused(f"the model endpoint {self._where} did not return a chat completion") from None
+
+
+def _sent(text: str) -> str:
+    """The text without lone surrogates, which no request can carry back."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _arguments(written: Any) -> str:
+    """Arguments as JSON; some endpoints give the object itself."""
+    return _sent(written) if isinstance(written, str) else json.dumps(written or {})
 
 
 def _cached(usage: Any) -> int:

@@ -107,7 +107,8 @@ class RegistryHttp:
 
     def search(self, query: str, limit: int) -> Sequence[str]:
         """`POST /v1/search`."""
-        asked = exchange.searching(query, limit=limit)
+        # a model may write lone surrogates, which UTF-8 cannot carry
+        asked = exchange.searching(query.encode("utf-8", "replace").decode(), limit=limit)
         return _read(discovery.read_hits, self._send(asked), "the search answer is not JSON")
 
     def call_url(self, tool: DiscoveredTool) -> str:

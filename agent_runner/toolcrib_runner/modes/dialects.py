@@ -6,6 +6,7 @@ functions stays as it is.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -85,10 +86,10 @@ def steps(reply: Reply, dialect: Dialect, *, discovering: bool) -> tuple[Step, .
     if dialect is Dialect.NATIVE:
         return ()
     read = reply.text[:MAX_READ]
-    found = list(_of_lines(read))
+    found = tuple(itertools.islice(_of_lines(read), MAX_STEPS))
     if not found and dialect is Dialect.LENIENT:
-        found = list(_of_json(read))
-    return tuple(found[:MAX_STEPS])
+        found = tuple(itertools.islice(_of_json(read), MAX_STEPS))
+    return found
 
 
 def _direct(call: FunctionCall) -> Step:
@@ -104,6 +105,10 @@ def _of_call(call: FunctionCall) -> Step:
         written = json.loads(call.arguments or "{}")
     except (ValueError, RecursionError):
         written = None
+    unnamed = not isinstance(written, dict) or (written and not written.keys() & {"names", "name"})
+    if kind is Kind.READY and unnamed:
+        # what cannot be read is no empty choice: it is refused as a name that does not exist
+        return Step(kind, (call.arguments,), call=call)
     return _step(kind, written if isinstance(written, dict) else {}, call)
 
 
@@ -117,7 +122,7 @@ def _step(kind: Kind, written: Mapping[str, Any], call: FunctionCall | None) -> 
         return Step(kind, _split(str(written.get("query", "")), ";"), call=call)
     names = written.get("names", written.get("name", []))
     listed = names if isinstance(names, list) else _split(str(names), ",")
-    return Step(kind, tuple(n.strip() for n in listed if isinstance(n, str) and n.strip()), call=call)
+    return Step(kind, tuple(n for name in listed if (n := str(name).strip())), call=call)
 
 
 def _split(written: str, separator: str) -> tuple[str, ...]:

@@ -283,6 +283,39 @@ def test_after_twelve_turns_hybrid_goes_on_with_its_core(office: SmallRegistry) 
     assert "75000" in report.answer
 
 
+@pytest.mark.parametrize("garbage", ["garbage", '["load_csv"]', '{"names": [1, null]}', '{"tools": []}'])
+def test_a_choice_that_cannot_be_read_is_refused_and_not_taken_for_none(
+    office: SmallRegistry, garbage: str
+) -> None:
+    replies = [function("ready", garbage), function("ready", {"names": ["load_csv"]}), text("Done.")]
+    with agent_of(office) as agent, model_stub.serving(replies) as endpoint:
+        report = run(agent, endpoint)
+    assert report.ready == ("load_csv",)
+    assert "Refused: not among your tools" in json.dumps(endpoint.requests[1])
+
+
+def test_text_that_is_no_unicode_ends_no_run(office: SmallRegistry) -> None:
+    for dialect, said in (
+        (Dialect.TEXT, text("SEARCH: \ud800 csv")),
+        (Dialect.NATIVE, function("search_tools", '{"query": "\\ud800 csv"}')),
+        (Dialect.NATIVE, function("\ud800", {})),
+    ):
+        with (
+            agent_of(office) as agent,
+            model_stub.serving([said, text("READY: none"), text("Done.")]) as endpoint,
+        ):
+            assert run(agent, endpoint, dialect=dialect).outcome is Outcome.ANSWERED
+
+
+def test_arguments_may_be_an_object_and_content_that_is_no_text_is_refused(office: SmallRegistry) -> None:
+    chosen = function("ready", "")
+    chosen["tool_calls"][0]["function"]["arguments"] = {"names": ["load_csv"]}
+    with agent_of(office) as agent, model_stub.serving([chosen, text("Done.")]) as endpoint:
+        assert run(agent, endpoint).ready == ("load_csv",)
+    with agent_of(office) as agent, model_stub.serving([{"role": "assistant", "content": [{}]}]) as endpoint:
+        assert run(agent, endpoint).outcome is Outcome.MODEL_FAILED
+
+
 @pytest.mark.parametrize(
     ("reply", "code"),
     [

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from toolcrib_runner.modes import dialects
 from toolcrib_runner.modes.dialects import FUNCTIONS, Kind, Step, steps
 from toolcrib_runner.modes.kinds import Dialect
 from toolcrib_runner.ports import FunctionCall, Reply
@@ -63,10 +64,10 @@ def test_other_json_is_an_answer(text: str) -> None:
     ("name", "arguments", "expected"),
     [
         ("search_tools", '{"query": "a; b"}', (Kind.SEARCH, ("a", "b"), "")),
-        ("describe_tool", '{"names": ["a", 1, "b"]}', (Kind.DESCRIBE, ("a", "b"), "")),
+        ("describe_tool", '{"names": ["a", 1, "b"]}', (Kind.DESCRIBE, ("a", "1", "b"), "")),
         ("describe_tool", '{"name": "a, b"}', (Kind.DESCRIBE, ("a", "b"), "")),
         ("ready", "{}", (Kind.READY, (), "")),
-        ("ready", "garbage", (Kind.READY, (), "")),
+        ("ready", "garbage", (Kind.READY, ("garbage",), "")),
         ("call_tool", '{"name": "a", "arguments": {"x": 1}}', (Kind.CALL, ("a",), '{"x": 1}')),
         ("call_tool", '{"name": "a", "arguments": "{\\"x\\": 1}"}', (Kind.CALL, ("a",), '{"x": 1}')),
         ("call_tool", "garbage", (Kind.CALL, ("",), "{}")),
@@ -96,3 +97,8 @@ def test_the_four_functions_are_those_of_the_contract() -> None:
         "ready",
         "call_tool",
     ]
+
+
+def test_of_a_text_that_repeats_itself_the_first_commands_are_read() -> None:
+    read = steps(Reply(text="SEARCH: a\n" * 1_000), Dialect.TEXT, discovering=True)
+    assert len(read) == dialects.MAX_STEPS
