@@ -94,7 +94,9 @@ def test_an_editor_cannot_remove_it_and_is_told_what_to_do(
         said = answer.json()["message"]
         place = "the whole cluster" if held["kind"].startswith("Cluster") else "the namespace team-a"
         assert f"you may not remove the finalizer {FINALIZER} from released in {place}" in said
-        assert "the operator removes it from a deleted object once every registry replica has confirmed" in said
+        assert (
+            "the operator removes it from a deleted object once every registry replica has confirmed" in said
+        )
         assert "use kubectl apply or edit instead of replace" in said
         assert "{apiGroups: [toolcrib.dev], resources: [bindings], verbs: [release]} in a ClusterRole" in said
     assert finalizers(admission, held) == [FINALIZER, OTHERS]
