@@ -26,7 +26,7 @@ from toolcrib_registry.policy.view_cache import CallerView, Content
 from toolcrib_registry.settings_sections import Audit
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-CREW = EXAMPLES / "access" / "broad" / "crew.yaml"
+CREW = EXAMPLES / "week" / "crew.yaml"
 MONDAY = datetime(2027, 3, 1, tzinfo=UTC).timestamp()
 HOUR, DAY = 3_600.0, 86_400.0
 HABITS = (

@@ -96,6 +96,7 @@ _ALL = (
     Framework("google-adk", "Google ADK", "google_adk_agent.py"),
     Framework("llama-index", "LlamaIndex", "llama_index_agent.py"),
     Framework("smolagents", "smolagents", "smolagents_agent.py"),
+    Framework("claude-agent", "Claude Agent SDK", "claude_agent.py"),
     Framework(
         "typescript",
         "MCP's TypeScript SDK",
