@@ -80,7 +80,9 @@ class Otherwise:
         gone: list[str] = []
         if self._prune:
             kept = {_key(manifest) for manifest in self._bindings}
-            refs = ("/".join(filter(None, (b.kind, b.namespace, b.name))) for b in before.bindings.values())
+            # a suspension is an Agent's, so it is not among the manifests of bindings
+            applied = (b for b in before.bindings.values() if not b.suspends)
+            refs = ("/".join(filter(None, (b.kind, b.namespace, b.name))) for b in applied)
             gone = [ref for ref in refs if key_of(ref) not in kept]
         after, _ = proposed(before, self._bindings, gone, Tokens())
         if len(self._made) >= _SNAPSHOTS:

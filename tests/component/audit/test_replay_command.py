@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from decision_logs import files_of, key_file
+from published import suspension
 from registry_harness import RunningRegistry, backend, binding, running_registry, tool
 from stub_server import Answer, answering
 from toolcrib_cli.main import main
@@ -106,6 +107,19 @@ def test_another_policy_is_compared_call_by_call(logs: Path, capsys: pytest.Capt
     (lost,) = replayed(capsys, str(logs), "--policy", narrowed)["changes"]
     assert (lost["change"], lost["reason"]) == ("lost", "denied")
     assert lost["first"] <= lost["last"]
+
+
+def test_a_suspended_agent_stays_suspended_where_bindings_are_pruned(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    audit = {"path": str(tmp_path / "decisions.jsonl"), "key_file": key_file(tmp_path)}
+    bindings = [binding("bot"), suspension("bot", "team")]
+    with running_registry([tool("calculator")], bindings, audit=audit) as r:
+        _call(r, "bot", "calculator")
+    kept = manifest(tmp_path, "bot", "calculator:use", name="bot")
+    found = replayed(capsys, audit["path"], "--policy", kept, "--prune")
+    assert (found["different"], found["changes"]) == (0, [])
+    assert found["equal"] > 0
 
 
 def test_a_binding_that_is_refused_or_missing_is_said(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
