@@ -167,6 +167,76 @@ def test_with_discovery_a_model_finds_chooses_and_calls_and_nothing_else(registr
     met(registry, work, discovery=True)
 
 
+def test_a_search_shows_a_model_five_tools_of_many(registry: RunningRegistry) -> None:
+    many = [tool(f"reader-{n}", scopes=("file_reader:use",), input_schema=EXPRESSION) for n in range(12)]
+    registry.publish(many)
+
+    async def work(live: LiveTools) -> None:
+        found = (await live.call("search_tools", {"query": "reader"})).text()
+        assert len(found.splitlines()) == 5
+
+    met(registry, work, discovery=True)
+
+
+def scripted(
+    answer: Callable[[Asked], Answer], work: Callable[[LiveTools], Awaitable[None]], *, patience: float = 30
+) -> None:
+    """The same at a registry that answers as it is told."""
+
+    async def run(port: int) -> None:
+        async with AsyncToolcrib(f"http://127.0.0.1:{port}", None) as crib:
+            await work(LiveTools(crib, patience=patience))
+
+    with answering(answer) as port:
+        anyio.run(run, port)
+
+
+def listed(path: str) -> Answer:
+    described = {
+        "tool_id": "team/a",
+        "name": "a",
+        "namespace": "team",
+        "description": "The tool a.",
+        "digest": "sha256:1",
+        "input_schema": {},
+        "scopes": ["a:use"],
+        "state": "Active",
+        "tags": [],
+        "examples": [],
+    }
+    if path.startswith("/v1/tools"):
+        return Answer(json.dumps({"revision": "1", "tools": [described]}).encode())
+    failed = {"tool": "team/a", "code": "too_large", "detail": "The definition is too large."}
+    return Answer(json.dumps({"revision": "1", "tools": [], "errors": [failed]}).encode())
+
+
+def test_a_tool_that_cannot_be_loaded_is_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    async def work(live: LiveTools) -> None:
+        assert await live.offered(name_of) == {}
+
+    with caplog.at_level(logging.WARNING, "toolcrib_client"):
+        scripted(lambda asked: listed(asked.path), work)
+
+    assert caplog.messages == ["tool team/a is left out: too_large: The definition is too large."]
+
+
+def test_a_registry_that_says_how_long_to_wait_is_not_asked_before(caplog: pytest.LogCaptureFixture) -> None:
+    asked = 0
+
+    def away(_: Asked) -> Answer:
+        nonlocal asked
+        asked += 1
+        problem = {"code": "not_ready", "detail": "Not ready.", "status": 503}
+        return Answer(json.dumps(problem).encode(), status=503, headers={"Retry-After": "60"})
+
+    async def work(live: LiveTools) -> None:
+        with pytest.raises(RegistryUnavailable):
+            await live.offered(name_of)
+
+    scripted(away, work)
+    assert asked == 1, "a minute is more than its patience"
+
+
 def test_a_schema_that_fans_out_is_counted_without_writing_it_out() -> None:
     assert written_out(FANNED) > 2**18
     assert written_out(EXPRESSION) == 7
