@@ -5,7 +5,7 @@ import json
 import pytest
 
 from toolcrib_runner.modes import dialects
-from toolcrib_runner.modes.dialects import FUNCTIONS, Kind, Step, steps
+from toolcrib_runner.modes.dialects import FUNCTIONS, MAX_READ, Kind, Step, steps
 from toolcrib_runner.modes.kinds import Dialect
 from toolcrib_runner.ports import FunctionCall, Reply
 
@@ -102,3 +102,8 @@ def test_the_four_functions_are_those_of_the_contract() -> None:
 def test_of_a_text_that_repeats_itself_the_first_commands_are_read() -> None:
     read = steps(Reply(text="SEARCH: a\n" * 1_000), Dialect.TEXT, discovering=True)
     assert len(read) == dialects.MAX_STEPS
+
+
+def test_commands_are_read_as_far_as_a_reply_is_short() -> None:
+    assert asked("x" * (MAX_READ - 20) + "\nSEARCH: a") != []
+    assert asked("x" * MAX_READ + "\nSEARCH: a") == []
