@@ -38,17 +38,19 @@ class Change:
 
 @dataclass(slots=True)
 class Seen:
-    """How often, and when first and last."""
+    """How often, and when first and last; `example` is the last request's id, which logs and traces have too."""
 
     times: int = 0
     first: str = ""
     last: str = ""
+    example: str = ""
 
-    def add(self, ts: str) -> None:
+    def add(self, ts: str, request_id: str) -> None:
         """Once more."""
         self.times += 1
         self.first = min(self.first or ts, ts)
-        self.last = max(self.last, ts)
+        if ts >= self.last:
+            self.last, self.example = ts, request_id
 
 
 class Otherwise:
@@ -141,7 +143,7 @@ class Replayed:
         why = str(judged.recorded[1]) if allowed else reason
         agent = decision_logs.agent_of(dict(record))
         change = Change(agent, judged.tool, str(record["action"]), allowed, why)
-        self.changes.setdefault(change, Seen()).add(str(record["ts"]))
+        self.changes.setdefault(change, Seen()).add(str(record["ts"]), str(record.get("request_id", "")))
 
 
 def replayed(records: Iterable[Record], wanted: Filter, otherwise: Otherwise | None = None) -> Replayed:

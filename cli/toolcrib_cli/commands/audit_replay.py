@@ -142,7 +142,17 @@ def _tell(done: Replayed, *, compared: bool) -> None:
         output.line("With --policy every decision is the same.", style="green")
         return
     output.table(
-        ("change", "agent", "action", "tool", "times", "first", "last", "reason of the refusal"),
+        (
+            "change",
+            "agent",
+            "action",
+            "tool",
+            "times",
+            "first",
+            "last",
+            "last request",
+            "reason of the refusal",
+        ),
         [
             (
                 "+ gained" if c.gains else "- lost",
@@ -152,6 +162,7 @@ def _tell(done: Replayed, *, compared: bool) -> None:
                 seen.times,
                 seen.first,
                 seen.last,
+                seen.example,
                 c.reason,
             )
             for c, seen in rows
@@ -191,6 +202,7 @@ def _document(done: Replayed, *, compared: bool) -> dict[str, Any]:
                 "times": seen.times,
                 "first": seen.first,
                 "last": seen.last,
+                "example": seen.example,
             }
             for c, seen in done.changes.items()
         ]

@@ -98,6 +98,7 @@ def test_another_policy_is_compared_call_by_call(logs: Path, capsys: pytest.Capt
         "gained", "team/clerk", "team/vault", 2,
     )  # fmt: skip
     assert change["reason"] == "no_binding"
+    assert f'"request_id":"{change["example"]}"' in (logs / "two" / "decisions.jsonl").read_text()
     pruned = replayed(capsys, str(logs), "--policy", gains, "--prune")["changes"]
     assert {(c["change"], c["agent"], c["tool"], c["times"]) for c in pruned} == {
         ("gained", "team/clerk", "team/vault", 2),
