@@ -1,6 +1,8 @@
 """`toolcrib audit replay`: what registries recorded is decided again, and by another policy, from their logs alone."""
 
 import json
+import re
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +123,27 @@ def test_a_suspended_agent_stays_suspended_where_bindings_are_pruned(
     found = replayed(capsys, audit["path"], "--policy", kept, "--prune")
     assert (found["different"], found["changes"]) == (0, [])
     assert found["equal"] > 0
+
+
+def test_the_copy_of_a_stream_with_the_lines_of_several_replicas_in_turns_is_decided_again(
+    logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of_each = [
+        files_of(logs / name / "decisions.jsonl")[0].read_text().splitlines() for name in ("one", "two")
+    ]
+    stream = logs / "stream.jsonl"
+    stream.write_text("\n".join(line for pair in zip_longest(*of_each) for line in pair if line) + "\n")
+    found = replayed(capsys, str(stream))
+    assert (found["equal"], found["different"]) == (3 * 2 + 2 * 2, 0)
+
+
+def test_records_of_another_versions_authorizer_are_counted_apart(
+    logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (file,) = files_of(logs / "two" / "decisions.jsonl")
+    file.write_text(re.sub(r'"decider":\d+', '"decider":0', file.read_text()))
+    found = replayed(capsys, str(logs))
+    assert (found["equal"], found["notReplayed"]["other_decider"]) == (3 * 2 + 2, 2)
 
 
 def test_a_binding_that_is_refused_or_missing_is_said(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
