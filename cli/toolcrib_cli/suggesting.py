@@ -166,6 +166,8 @@ def _lacks(reading: Reading, report: Report) -> Iterable[str]:
         yield f"{sum(report.lost.values())} records were lost, as the log itself says ({', '.join(sorted(report.lost))})"
     if not reading.starts:
         yield f"it begins at {reading.begins}, so the policy at {reading.since} is not known"
+    if reading.end is None:
+        yield "it does not state the policy at its end"
     if reading.missing:
         reasons = ", ".join(f"{count} {why}" for why, count in sorted(reading.missing.items()))
         yield f"{sum(reading.missing.values())} allowed calls cannot be decided again ({reasons})"

@@ -122,7 +122,7 @@ class Connection:
                     if response.status_code != 200:
                         yield Answer(response.status_code, response.headers, _body(response, work))
                         return
-                    # What follows the headers may be silent for longer; the transport looks this up anew for the body.
+                    # The body may be silent for longer than the headers; the transport reads the timeout again for it.
                     response.request.extensions["timeout"]["read"] = exchange.SILENCE
                     held = response
                     self._hold(response)

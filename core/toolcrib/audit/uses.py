@@ -76,14 +76,12 @@ class Uses:
         questions: every different one that was asked by a call, of tools that exist.
         refused: tool and reason to who asked in vain.
         calls: how many were allowed by bindings.
-        looked: agents that listed, searched or read tools, and when last.
     """
 
     def __init__(self) -> None:
         self.needs: list[Need] = []
         self.refused: dict[tuple[str, str], Asked] = {}
         self.calls = 0
-        self.looked: dict[str, str] = {}
         self._questions: dict[tuple[Any, ...], Question] = {}
         self._made: dict[tuple[Any, ...], Need] = {}
 
@@ -99,7 +97,6 @@ class Uses:
         record, ts = judged.record, str(judged.record["ts"])
         agent = judged.of.identity.label
         if judged.tool is None or record["action"] != Action.CALL.value:
-            self.looked[agent] = max(ts, self.looked.get(agent, ""))
             return
         allowed = bool(judged.recorded[0])
         if not allowed:

@@ -123,7 +123,7 @@ def account_gone(q: Question) -> Decision | None:
 
 
 def suspended(q: Question) -> Decision | None:
-    """Somebody stopped the agent: it gets nothing, whatever it is granted, and whoever runs it."""
+    """A suspended agent gets nothing: no grant of it counts, wherever its workload runs."""
     if q.identity is None:
         return Decision(False, Reason.AGENT_SUSPENDED)
     by = q.policy.suspension(q.identity)

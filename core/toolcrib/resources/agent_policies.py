@@ -10,7 +10,7 @@ _STOP = "docs/guides/stop-an-agent.md"
 
 
 def resume() -> dict[str, Any]:
-    """Whoever ends a suspension, by an edit or by deleting the Agent. Suspending is free to all who may write Agents.
+    """The authors of edits and deletions that end a suspension. Suspending is free to all who may write Agents.
 
     Asked also of an edit that leaves `suspended` false while the status says that the agent still is: the operator holds a
     resumption that no policy checked, until the spec is written again.
@@ -46,7 +46,7 @@ def resume() -> dict[str, Any]:
 
 
 def equip() -> dict[str, Any]:
-    """Clients and users are of the whole cluster: whoever could name anybody could stop anybody. They never change."""
+    """Clients and users are of the whole cluster: an author who could name any of them could stop any of them. They never change."""
     named = {"name": "names-subjects", "expression": "has(object.spec.subjects)"}
     checks = subject_checks("object", "", "name in an Agent")
     return policy(("Agent",), ["CREATE"], [named], [*WHERE, *subjects("object")], checks)

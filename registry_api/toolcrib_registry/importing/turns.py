@@ -1,4 +1,4 @@
-"""Turns for work that only a few may do at once: who takes long gives way to those who wait, and begins anew later."""
+"""Turns for work that few may do at once: work that takes long gives way to waiting work, and starts again later."""
 
 from __future__ import annotations
 
