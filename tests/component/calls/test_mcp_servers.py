@@ -346,3 +346,17 @@ def test_a_server_that_fails_again_and_again_is_left_alone_and_others_are_called
         assert "toolcrib_backend_breakers_open 1.0" in registry.metrics()
         publish(registry, good)
         assert plain(registry, {"q": 1})["result"] == {"q": 1}
+
+
+def test_the_sizes_of_requests_and_answers_are_those_of_the_settings() -> None:
+    limits = {"mcp_request_bytes": 64 << 10, "mcp_answer_bytes": 64 << 10}
+    with (
+        running_registry([tool("ask")], [binding("bot", ("ask:use",))], limits=limits) as registry,
+        running(stateless()) as up,
+    ):
+        publish(registry, up)
+        status, problem = plain(registry, {"q": "x" * (65 << 10)})
+        assert (status, problem["code"]) == (400, "invalid_arguments")
+        assert up.of("tools/call") == []
+        answers(up, content=[{"type": "text", "text": "x" * (65 << 10)}])
+        assert (plain(registry)[0], plain(registry)[1]["code"]) == (502, "upstream_too_large")

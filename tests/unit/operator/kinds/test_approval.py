@@ -5,6 +5,7 @@ from typing import Any
 from manifests import tool
 from toolcrib.resources.conditions import MAX_MESSAGE
 from toolcrib_operator.assessment import Assessor
+from toolcrib_operator.kinds.approval import remedy
 from toolcrib_operator.kinds.statuses import Progress, condition
 from toolcrib_operator.kinds.table import WATCHED
 from toolcrib_operator.kinds.tool import tool_status
@@ -73,6 +74,22 @@ def test_a_changed_tool_is_quarantined_in_the_very_revision_and_the_status_says_
     assert "scopes: " in stage.said("Approved")[2]
     assert "description" not in stage.said("Approved")[2]
     assert stage.apply(**approved) == [False]
+
+
+def test_a_change_of_everything_fits_into_the_condition_and_its_remedy_stays() -> None:
+    def schema(text: str) -> dict[str, Any]:
+        properties = {f"field-{n}": {"type": "string", "description": text} for n in range(50)}
+        return {"type": "object", "properties": properties}
+
+    stage = Stage()
+    stage.apply(inputSchema=schema("Before."))
+    approved = {"approvedDigest": stage.status["approvalDigest"]}
+    assert stage.apply(**approved, inputSchema=schema("Before.")) == [False]
+    assert stage.apply(**approved, inputSchema=schema("After.")) == [True]
+    message = stage.said("Approved")[2]
+    assert MAX_MESSAGE - 256 < len(message) <= MAX_MESSAGE
+    assert "field-0" in message
+    assert message.endswith(remedy("heist/calculator"))
 
 
 def test_an_approval_that_is_removed_quarantines_the_tool_as_it_is() -> None:

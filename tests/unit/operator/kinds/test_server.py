@@ -244,6 +244,15 @@ def test_servers_outside_the_cluster_need_approval_unless_they_say_otherwise(
     assert (parsed.spec.approval, parsed.spec.refresh) == (approval, refresh)
 
 
+@pytest.mark.parametrize(("written", "seconds"), [({}, 600.0), ({"shrinkGrace": "2h"}, 7_200.0)])
+def test_what_a_shrunken_list_lacks_stays_for_ten_minutes_unless_the_server_says_otherwise(
+    written: dict[str, Any], seconds: float
+) -> None:
+    parsed = kinds.parse(server(PLACE, **{"import": written}), strict=True)
+    assert isinstance(parsed, ToolServer)
+    assert parsed.spec.grace == seconds
+
+
 COMMAND = {"command": ["uvx", "mcp-server-time", "a b"]}
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -367,6 +368,44 @@ async def test_what_the_api_server_refuses_is_told_and_tried_again(
         await until(lambda: set(published(replica)) == {"a"})
 
 
+async def test_an_operator_that_is_fenced_while_it_writes_a_list_writes_no_more_of_it() -> None:
+    replica = replica_with(listing("a", "b"))
+    async with staged(replica=replica, imports=replace(FAST, writes=1)) as stage:
+
+        class Fencing(Refusing):
+            async def apply(self, manifest: Any, *, uid: str | None) -> dict[str, Any]:
+                imports(stage)._publisher.fenced(EpochFenced("2 leads"))
+                return await super().apply(manifest, uid=uid)
+
+        applier = imports(stage)._applier = Fencing()
+        stage.world.upsert("ToolServer", server())
+        work = imports(stage)._work
+        await until(lambda: any(each.failures for each in work.values()) or applier.tried > 1)
+        assert applier.tried == 1
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [
+        (ServerOutcome.TRANSPORT_UNSUPPORTED, "TransportUnsupported"),
+        (ServerOutcome.AUTHENTICATION_FAILED, "AuthenticationFailed"),
+        (ServerOutcome.SERVER_ERROR, "ServerError"),
+        (ServerOutcome.RATE_LIMITED, "RateLimited"),
+        (ServerOutcome.PROTOCOL_ERROR, "ProtocolError"),
+        (ServerOutcome.TOO_LARGE, "TooLarge"),
+        (ServerOutcome.EGRESS_REFUSED, "EgressRefused"),
+    ],
+)
+async def test_why_a_server_is_not_imported_is_the_reason_of_its_condition(
+    outcome: ServerOutcome, reason: str
+) -> None:
+    replica = MemoryReplica()
+    replica.serve(trouble(outcome, "This is why."))
+    async with staged(server(), replica=replica, imports=FAST) as stage:
+        await until(lambda: said(stage).get("Ready") == ("False", reason))
+        assert said(stage)["Verified"] == ("False", reason)
+
+
 async def test_a_list_that_changes_for_ever_is_imported_ever_more_seldom() -> None:
     replica, now = replica_with(listing("a")), [time.time()]
     async with staged(server(), replica=replica, imports=FAST, clock=lambda: now[0]) as stage:
@@ -374,9 +413,9 @@ async def test_a_list_that_changes_for_ever_is_imported_ever_more_seldom() -> No
         for number in range(9):
             replica.serve(listing("a", text=f"Version {number}"))
             await until(lambda n=number: published(replica)["a"].description == f"Version {n}: a")  # type: ignore[misc]
+        work = imports(stage)._work[Ref("ToolServer", FILES)]
         replica.serve(listing("a", text="Once more"))
-        asked = len(replica.server_requests)
-        await until(lambda: len(replica.server_requests) > asked)
+        await until(lambda: work.due is not None and work.due - now[0] > 5)
         assert published(replica)["a"].description == "Version 8: a"
         now[0] += 7
         await until(lambda: published(replica)["a"].description == "Once more: a")
