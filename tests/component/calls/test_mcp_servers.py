@@ -360,3 +360,23 @@ def test_the_sizes_of_requests_and_answers_are_those_of_the_settings() -> None:
         assert up.of("tools/call") == []
         answers(up, content=[{"type": "text", "text": "x" * (65 << 10)}])
         assert (plain(registry)[0], plain(registry)[1]["code"]) == (502, "upstream_too_large")
+
+
+@pytest.mark.parametrize(
+    ("hints", "asked"),
+    [({}, 1), ({"idempotentHint": False}, 1), ({"idempotentHint": True}, 2), ({"readOnlyHint": True}, 2)],
+    ids=json.dumps,
+)
+def test_a_call_whose_connection_dies_is_made_again_only_if_the_tool_says_that_it_may_be(
+    registry: RunningRegistry, up: McpUpstream, hints: dict[str, bool], asked: int
+) -> None:
+    async def dies(wire: Wire) -> None:
+        wire.writer.close()
+
+    up.on["tools/call"] = dies
+    # a server of its own: the circuit breaker of another test's is not this one's
+    mcp = PublishedMcp(server=f"team/dies-{up.port}", tool="ask it")
+    registry.publish([tool("ask", backend=PublishedBackend(url=up.url, mcp=mcp), annotations=hints)])
+    status, problem = plain(registry)
+    assert (status, problem["code"]) == (502, "upstream_unreachable")
+    assert len(up.of("tools/call")) == asked
