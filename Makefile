@@ -71,8 +71,8 @@ chart-snapshots: env build-tools ## Write what the chart renders to tests/chart/
 	@TOOLCRIB_UPDATE_SNAPSHOTS=1 $(BIN)/python -m pytest -q tests/chart/test_snapshots.py
 
 lock: env ## Resolve the dependencies again and write requirements/*.txt
-	$(BIN)/uv $(LOCK) pyproject.toml --extra otel -o requirements/runtime.txt
-	$(BIN)/uv $(LOCK) pyproject.toml --extra otel --group dev -o requirements/dev.txt
+	$(BIN)/uv $(LOCK) pyproject.toml --extra otel --extra postgres -o requirements/runtime.txt
+	$(BIN)/uv $(LOCK) pyproject.toml --extra otel --extra postgres --group dev -o requirements/dev.txt
 	$(BIN)/uv $(LOCK) --group image -c requirements/dev.txt -o requirements/build.txt
 	for lock in $(FRAMEWORKS)/*.in; do $(BIN)/uv $(LOCK) $$lock -o $${lock%.in}.txt || exit 1; done
 	$(BIN)/uv $(LOCK) bench/small_model/requirements.in -o bench/small_model/requirements.txt

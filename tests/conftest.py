@@ -19,8 +19,9 @@ from hypothesis import settings
 from ci import reports
 from realparts import loaded, lookup, processes
 from realparts.apiserver import ApiServer
+from realparts.postgres_server import Postgres
 from realparts.redis_server import Redis
-from realparts.required import require_real, require_redis, required
+from realparts.required import require_postgres, require_real, require_redis, required
 from realparts.weaviate import Weaviate
 
 # a bound of wall-clock time says how busy the machine is; what must be fast has a test of processor time
@@ -79,6 +80,14 @@ def redis_server() -> Iterator[Redis]:
     """The suite's Redis, without a password; keys of different bindings never meet. Who breaks it has one of its own."""
     require_redis()
     with Redis() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Postgres]:
+    """The suite's PostgreSQL; each test makes a database of its own."""
+    require_postgres()
+    with Postgres() as server:
         yield server
 
 

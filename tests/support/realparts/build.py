@@ -25,7 +25,7 @@ if __package__ in (None, ""):
     sys.path.remove(str(Path(__file__).resolve().parent))
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from realparts import gobuild, lookup, prometheus, redis_server
+from realparts import gobuild, lookup, postgres_server, prometheus, redis_server
 from realparts.parts import NODE, PARTS, SUITE
 
 
@@ -55,6 +55,7 @@ def main(arguments: Sequence[str]) -> int:
         if not options.parts:
             provide_prometheus()
             provide_redis()
+            provide_postgres()
         return status
     except gobuild.GoMissingError as error:
         print(error, file=sys.stderr)
@@ -96,6 +97,14 @@ def provide_redis() -> None:
     try:
         print(f"redis-server: {redis_server.provide()}", flush=True)
     except redis_server.RedisMissingError as error:
+        print(error, file=sys.stderr)
+
+
+def provide_postgres() -> None:
+    """The same for postgres."""
+    try:
+        print(f"postgres: {postgres_server.provide()}", flush=True)
+    except postgres_server.PostgresMissingError as error:
         print(error, file=sys.stderr)
 
 

@@ -8,19 +8,17 @@ imports this.
 """
 
 import contextlib
-import os
-import re
 import shutil
 import socket
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from realparts import lookup, processes
+from realparts import processes, unpacked
 
 PROGRAMS = ("redis-server", "valkey-server")
+_PATH = f"usr/bin/{PROGRAMS[0]}"
 _ADVICE = (
     "Put redis-server or valkey-server on PATH (`apt-get install redis-server`), or run `make build-tools` on Debian "
     "or Ubuntu, which unpacks the packages into the cache."
@@ -36,10 +34,8 @@ def path_of() -> Path:
     for program in PROGRAMS:
         if on_path := shutil.which(program):
             return Path(on_path)
-    for folder in sorted(lookup.cache_folder(os.environ).glob("redis-[0-9]*"), reverse=True):
-        program_there = folder / "usr" / "bin" / PROGRAMS[0]
-        if lookup.checksum_holds(program_there):
-            return program_there
+    if there := unpacked.find("redis", _PATH):
+        return there
     raise RedisMissingError(f"redis-server is not on this machine. {_ADVICE}")
 
 
@@ -50,53 +46,10 @@ def provide() -> Path:
     """
     with contextlib.suppress(RedisMissingError):
         return path_of()
-    if not (shutil.which("apt-get") and shutil.which("dpkg")):
-        raise RedisMissingError(f"redis-server is not on this machine, nor is apt-get to fetch it. {_ADVICE}")
-    cache = lookup.cache_folder(os.environ)
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=cache) as scratch:
-        folder, new = Path(scratch), Path(scratch) / "new"
-        wanted = _missing_packages()
-        _quiet("apt-get", "download", "-qq", *wanted, cwd=folder)
-        for package in folder.glob("*.deb"):
-            _quiet("dpkg", "-x", str(package), str(new))
-        (package,) = folder.glob("redis-server_*.deb")
-        found = re.search(r"_(?:\d+(?:%3a|:))?(\d+(?:\.\d+)*)", package.name)
-        lookup.write_checksum(new / "usr" / "bin" / PROGRAMS[0])
-        target = cache / f"redis-{found[1] if found else '0'}"
-        if target.exists():
-            target.rename(folder / "old")
-        with contextlib.suppress(OSError):  # another run was first
-            new.rename(target)
-    return path_of()
-
-
-def _missing_packages() -> list[str]:
-    """redis-server and what it needs that is not installed, as apt works it out."""
-    command = ("apt-get", "install", "-s", "-qq", "--no-install-recommends", "redis-server")
-    if _run(*command).returncode != 0:
-        _quiet("apt-get", "update", "-qq")  # on a fresh machine the lists are empty
-    return re.findall(r"^Inst (\S+)", _quiet(*command), re.MULTILINE)
-
-
-def _quiet(*command: str, cwd: Path | None = None) -> str:
-    done = _run(*command, cwd=cwd)
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise RedisMissingError(f"redis-server is not on this machine; {command[0]} failed: {last} {_ADVICE}")
-    return done.stdout
-
-
-def _run(*command: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-
-
-def _libraries(program: Path) -> dict[str, str]:
-    """Where the libraries are that were unpacked with the program."""
-    folders = [str(found) for found in (program.parents[1] / "lib").glob("*-linux-*")]
-    return (
-        {"LD_LIBRARY_PATH": ":".join(folders)} if lookup.cache_folder(os.environ) in program.parents else {}
-    )
+    try:
+        return unpacked.fetch("redis", PROGRAMS[0], _PATH)
+    except unpacked.UnpackingError as error:
+        raise RedisMissingError(f"redis-server is not on this machine: {error}. {_ADVICE}") from error
 
 
 class Redis:
@@ -135,7 +88,7 @@ class Redis:
                 "no",
             ],
             log=Path(self._folder.name) / "redis.log",
-            env=processes.clean_environment(_libraries(program)),
+            env=processes.clean_environment(unpacked.libraries(program)),
         )
 
     def __enter__(self) -> Self:

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import pytest
 
-from realparts import debian, lookup, prometheus, redis_server
+from realparts import debian, lookup, postgres_server, prometheus, redis_server
 
 
 def required() -> bool:
@@ -62,4 +62,12 @@ def require_redis() -> None:
     try:
         redis_server.path_of()
     except redis_server.RedisMissingError as error:
+        absent(error)
+
+
+def require_postgres() -> None:
+    """The same for postgres and initdb."""
+    try:
+        postgres_server.path_of()
+    except postgres_server.PostgresMissingError as error:
         absent(error)

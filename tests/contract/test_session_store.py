@@ -1,0 +1,196 @@
+"""The sessions' store keeps its promises on SQLite and on PostgreSQL alike."""
+
+import threading
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from realparts.postgres_server import Postgres
+from realparts.required import require_postgres
+from toolcrib_cli.session_store.database import Database, StoreError, migrations
+from toolcrib_cli.session_store.records import Call, Ended, Records, State, TakenOver, View
+from toolcrib_cli.session_store.tables import METADATA
+
+_NUMBERS = count()
+CALL = Call(1, 1, 1, "hacker", "database_query", "d", "started", 0.0)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'sessions.sqlite'}"
+    server: Postgres = request.getfixturevalue("postgres_server")
+    return server.database(f"store_{tmp_path.name.replace('-', '_')}_{next(_NUMBERS)}".lower())
+
+
+@pytest.fixture
+def database(url: str) -> Iterator[Database]:
+    with Database.at(url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def records(database: Database) -> Records:
+    made = Records(database, lambda: 1000.0)
+    made.create("s", "vault", "{}", holder="a", keeps=True, retention=60.0)
+    return made
+
+
+def test_the_migrations_make_the_tables_that_the_program_reads(database: Database) -> None:
+    with database.transaction() as connection:
+        found = sa.inspect(connection)
+        there = {
+            name: {(c["name"], c["nullable"]) for c in found.get_columns(name)}
+            for name in found.get_table_names()
+        }
+        keys = {name: tuple(found.get_pk_constraint(name)["constrained_columns"]) for name in METADATA.tables}
+    assert there.pop("schema_version")
+    assert there == {
+        name: {(c.name, bool(c.nullable)) for c in table.columns} for name, table in METADATA.tables.items()
+    }
+    assert keys == {name: tuple(c.name for c in table.primary_key) for name, table in METADATA.tables.items()}
+
+
+def test_programs_that_start_together_migrate_once(url: str) -> None:
+    failed: list[BaseException] = []
+
+    def opened() -> None:
+        try:
+            Database.at(url).close()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=opened) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with Database.at(url) as database:
+        assert (failed, database.version()) == ([], len(migrations()))
+
+
+def test_a_store_of_a_newer_release_is_refused_and_left_as_it_is(url: str, database: Database) -> None:
+    with database.transaction() as connection:
+        connection.execute(sa.text("UPDATE schema_version SET version = 999"))
+    with pytest.raises(StoreError, match="belongs to a newer Toolcrib: its schema is 999"):
+        Database.at(url)
+    assert database.version() == 999
+
+
+def test_of_those_who_take_over_a_session_one_wins(records: Records) -> None:
+    seen = records.find("s")
+    assert seen is not None
+    won: list[str] = []
+    threads = [
+        threading.Thread(target=lambda name=name: won.append(name) if records.take(seen, name) else None)
+        for name in map(str, range(8))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    found = records.find("s")
+    assert found is not None
+    assert found.holder == won[0]
+
+
+def test_who_lost_a_session_writes_nothing_any_more(records: Records) -> None:
+    seen = records.find("s")
+    assert seen is not None
+    assert records.begin_turn("s", "a", 1, "hacker") == 1
+    assert records.take(seen, "b")
+    for write in (
+        lambda: records.beat("s", "a"),
+        lambda: records.begin_turn("s", "a", 2, "hacker"),
+        lambda: records.end_turn("s", "a", 1, Ended("answered")),
+        lambda: records.begin_call("s", "a", CALL),
+        lambda: records.end_call("s", "a", CALL, "ok", 0.1, used_by="heist/hacker"),
+        lambda: records.discovered("s", "a", []),
+        lambda: records.leave("s", "a", State.FINISHED),
+    ):
+        with pytest.raises(TakenOver):
+            write()
+    assert (records.calls("s"), records.uses("heist/hacker")) == ([], {})
+    assert [turn.outcome for turn in records.turns("s")] == ["interrupted"]
+
+
+def test_a_run_that_beats_cannot_be_taken_over(records: Records) -> None:
+    seen = records.find("s")
+    assert seen is not None
+    records.beat("s", "a")
+    assert not records.take(seen, "b")
+
+
+def test_calls_in_flight_become_unknown_and_the_turn_begins_again_beside_them(records: Records) -> None:
+    records.begin_turn("s", "a", 1, "hacker")
+    records.begin_call("s", "a", CALL)
+    seen = records.find("s")
+    assert seen is not None
+    assert records.take(seen, "b")
+    assert records.begin_turn("s", "b", 1, "hacker") == 2
+    assert [(c.attempt, c.outcome) for c in records.calls("s", turn=1)] == [(1, "unknown")]
+
+
+def test_uses_are_counted_by_account_and_outlive_the_session(records: Records) -> None:
+    records.begin_turn("s", "a", 1, "hacker")
+    records.begin_call("s", "a", CALL)
+    records.end_call("s", "a", CALL, "ok", 0.1, used_by="heist/hacker")
+    records.leave("s", "a", State.FINISHED)
+    later = Records(records._database, lambda: 1061.0)
+    assert later.forget_expired() == 1
+    assert (later.find("s"), later.turns("s"), later.calls("s")) == (None, [], [])
+    assert later.uses("heist/hacker") == {"database_query": 1}
+
+
+def test_a_session_that_runs_or_is_younger_than_its_retention_is_kept(records: Records) -> None:
+    later = Records(records._database, lambda: 1061.0)
+    assert later.forget_expired() == 0
+    records.leave("s", "a", State.PAUSED, "asked")
+    assert Records(records._database, lambda: 1059.0).forget_expired() == 0
+    assert later.forget_expired() == 1
+
+
+def test_views_and_turns_come_back_as_they_were_written(records: Records) -> None:
+    view = View("hacker", "heist/hacker", {"database_query": ("database:read",)}, ("database:read",))
+    records.discovered("s", "a", [view])
+    records.begin_turn("s", "a", 1, "hacker")
+    records.end_turn("s", "a", 1, Ended("answered", "", "static", 2, 30, 4, "säfe ☂", 1.5))
+    (turn,) = records.turns("s")
+    assert records.views("s") == [view]
+    assert (turn.outcome, turn.replies, turn.prompt_tokens, turn.answer, turn.seconds) == (
+        "answered", 2, 30, "säfe ☂", 1.5,
+    )  # fmt: skip
+
+
+def test_a_pause_is_asked_of_a_session_that_runs_and_heard_with_the_next_beat(records: Records) -> None:
+    assert not records.beat("s", "a")
+    assert records.ask_pause("s")
+    assert records.beat("s", "a")
+    records.leave("s", "a", State.PAUSED)
+    assert not records.ask_pause("s")
+
+
+def test_a_server_that_is_gone_is_one_error_without_a_password() -> None:
+    require_postgres()
+    with Postgres() as server:
+        address = server.database("gone").replace("toolcrib@", "toolcrib:s3cret@")
+        with Database.at(address) as database:
+            server.kill()
+            with pytest.raises(StoreError, match=r"fails: .*(refused|closed|connection)") as failed:
+                database.version()
+    assert "s3cret" not in failed.value.message
+    assert failed.value.hint
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [("mysql://x", "a store is SQLite or PostgreSQL"), ("nothing", "URL is not valid"),
+     ("sqlite:////nowhere/at/all.sqlite", "unable to open")],
+)  # fmt: skip
+def test_an_address_that_is_no_store_says_what_one_is(address: str, said: str) -> None:
+    with pytest.raises(StoreError, match=said):
+        Database.at(address)
