@@ -106,20 +106,20 @@ def wanted(up: McpUpstream, server: str = "team/files", *, every: float = 3600, 
 
 @asynccontextmanager
 async def importing(
-    egress: EgressPolicy = POLICY, assertions: Assertions | None = None
+    egress: EgressPolicy = POLICY, assertions: Assertions | None = None, bounds: Bounds = BOUNDS
 ) -> AsyncIterator[Imports]:
     """An importer that works, with little memory for lists, so that a test reaches its end."""
     policy, credentials, looks = ReplaceablePolicy(egress), CredentialStore(), Looks()
     issuer = "" if assertions is None else assertions.issuer
     async with OutboundHttp(policy) as outbound:
-        client = McpClient(outbound, BOUNDS)
+        client = McpClient(outbound, bounds)
         tokens = Tokens(outbound, policy, credentials)
         importer = Importer(
             client,
             Routes(policy, credentials, assertions, issuer, tokens),
             SystemClock(),
             looks,
-            bounds=BOUNDS,
+            bounds=bounds,
             room=Room(2 << 20),
             dice=lambda: 0.0,
         )

@@ -3,15 +3,17 @@
 import asyncio
 import itertools
 import json
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from imported import Import, imported, toolserver
-from imports_harness import Imports, wanted
+from imports_harness import BOUNDS, Imports, importing, wanted
 from mcp_lists import CHANGED, Listing, definition, earlier, modern
 from mcp_requests import call
 from mcp_upstream import McpUpstream, Sessions, Wire, called, handshake, running, serving
@@ -217,6 +219,43 @@ async def test_a_flood_on_the_stream_of_a_session_closes_it_and_the_list_stays(i
         assert (row.outcome, row.listening, row.tools) == (ServerOutcome.LISTED, False, 1)
 
     assert len(up.of("tools/list")) < LISTS
+
+
+@pytest.mark.long
+@pytest.mark.anyio
+async def test_a_million_changes_heard_to_the_last_cause_few_looks_and_delay_no_other_server() -> None:
+    """As if no stream were closed for its speed: what a notice may cause is bounded, too. The last list is read."""
+    listing, other, sent = Listing(), Listing(), asyncio.Event()
+
+    async def changes(wire: Wire) -> None:
+        await wire.stream()
+        said = {"notifications": {"toolsListChanged": True}}
+        await wire.event(
+            {"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": said}
+        )
+        for _ in range(1_000):
+            await wire.raw(NOTICE * 1_000)
+        listing.tools = [definition(f"last-{n}") for n in range(3)]
+        await wire.raw(NOTICE)
+        sent.set()
+        await asyncio.Event().wait()
+
+    up = modern(listing)
+    up.on["subscriptions/listen"] = changes
+    bounds = replace(BOUNDS, notice_burst=1 << 40)
+    async with importing(bounds=bounds) as imports, serving(up), serving(modern(other)) as good:
+        began = time.monotonic()
+        imports.want(wanted(up), wanted(good, "team/good"))
+        await imports.until(lambda row: row.listening, "team/good")
+        for count in range(2, 22):  # as many as may be told at once
+            assert not sent.is_set()
+            await other.change([definition(f"tool-{n}") for n in range(count)])
+            await imports.until(lambda row, count=count: row.tools == count, "team/good", seconds=5)  # type: ignore[misc]
+        await asyncio.wait_for(sent.wait(), 300)
+        await imports.until(lambda row: row.tools == 3)
+        looks, seconds = len(up.of("tools/list")), time.monotonic() - began
+
+    assert looks < 20 + seconds / 2 + 5
 
 
 @pytest.mark.anyio

@@ -124,6 +124,29 @@ def test_a_search_is_narrowed(client: McpClient) -> None:
     }  # fmt: skip
 
 
+def test_a_limit_takes_of_the_tools_of_the_servers_that_are_allowed() -> None:
+    """Thirty tools of another server fit the request as well or better: the limit is for what the filter leaves."""
+    others = [
+        tool(f"adds-numbers-{n}", server="web", description="Adds numbers.", scopes=("use",))
+        for n in range(30)
+    ]
+    allowed = [
+        tool(name, server="maths", description="Deals with numbers.", scopes=("use",))
+        for name in ("a", "b", "c")
+    ]
+    with running_registry([*others, *allowed], [binding("bot", ("use",))]) as r:
+        client = McpClient(r, path="/mcp")
+
+        def found(**filters: Any) -> list[tuple[str, str]]:
+            hits = client.value("search_tools", {"query": "adds numbers", **filters})["tools"]
+            return [(hit["server"], hit["name"]) for hit in hits]
+
+        assert {server for server, _ in found(max_results=10)} == {"web"}
+        for most in (1, 2, 3):
+            assert found(max_results=most, allow_servers=["maths"]) == [("maths", n) for n in "abc"[:most]]
+        assert len(found(max_results=10, allow_servers=["maths"])) == 3
+
+
 @pytest.mark.parametrize("name", ["calculator", "team/calculator"])
 def test_a_description_has_the_schema_and_the_examples(client: McpClient, name: str) -> None:
     found = client.value("describe_tool", {"tool_id": name})
