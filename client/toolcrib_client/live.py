@@ -103,7 +103,8 @@ class LiveTools:
         match function:
             case "search_tools":
                 hits = (await self._patiently(lambda: self.crib.search(str(given["query"]), limit=HITS))).hits
-                shown = {hit.tool_id: hit.short_desc for hit in hits}
+                down = " (unavailable now)"
+                shown = {hit.tool_id: hit.short_desc + down * hit.unavailable for hit in hits}
                 tools = await self._load(list(shown))
                 return Answer(
                     "\n".join(f"- {t.model_name}: {line(shown[t.tool_id])}" for t in tools) or "No tool fits."

@@ -39,7 +39,12 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A search hit. `confidence`: the probability that the tool fits, 0 to 1; None without words."""
+    """A search hit.
+
+    Attributes:
+        confidence: the probability that the tool fits, 0 to 1; None without words.
+        unavailable: its backend is down. Such hits come last.
+    """
 
     tool_id: str
     name: str
@@ -47,6 +52,7 @@ class Hit:
     server: str | None = None
     confidence: float | None = None
     why: str | None = None
+    unavailable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +188,7 @@ def search(document: Any) -> SearchAnswer:
             server=_optional(hit, "server"),
             confidence=_number(hit["confidence"]) if hit.get("confidence") is not None else None,
             why=_optional(hit, "why"),
+            unavailable=hit.get("unavailable") is True,
         )
         for hit in map(_object, _list(about, "tools"))
     )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from toolcrib import process
 from toolcrib.lint import weaknesses
 from toolcrib.telemetry import logs
+from toolcrib.wire.probes import MOST_BACKENDS
 from toolcrib.wire.publish import Revision
 from toolcrib_operator.admission.policies import Policies
 from toolcrib_operator.assessment import Assessor
@@ -105,6 +106,7 @@ class Loop:
         if imports is not None:
             imports.know(self.assessor.facts, lambda ref: self.status_writer.due(ref, self._clock()))
         publisher.subscribe(self._progressed)
+        publisher.unreachable = self._unreachable
 
     @property
     def started(self) -> bool:
@@ -293,6 +295,12 @@ class Loop:
         for number, tool_id in enumerate(ids):
             for kind in tools:
                 self.status_writer.due(Ref(kind, tool_id), now + number * each)
+
+    def _unreachable(self) -> tuple[str, ...]:
+        found, tools = self.assessor.facts.unreachable, self._publisher.snapshot.tools
+        for gone in found.keys() - tools.keys():
+            del found[gone]
+        return tuple(sorted(set(found.values()))[:MOST_BACKENDS])
 
     def _index_changed(self, ids: Collection[str] | None) -> None:
         now = self._clock()

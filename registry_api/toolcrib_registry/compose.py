@@ -22,7 +22,7 @@ from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.audit import setup
 from toolcrib_registry.audit.refusal_reasons import RefusalReasons
 from toolcrib_registry.calls.arguments import Arguments
-from toolcrib_registry.calls.backends.breaking import Breaking
+from toolcrib_registry.calls.backends.breaking import Breaking, refuses
 from toolcrib_registry.calls.backends.http.backend import HttpBackend
 from toolcrib_registry.calls.backends.kinds import Kinds
 from toolcrib_registry.calls.backends.mcp.backend import McpBackend
@@ -355,6 +355,7 @@ async def build(
         importer=importer,
         offered=offered,
         updates=Updates(of_servers.requests),
+        is_down=lambda tool: state.cannot_reach(tool) or refuses(breakers, tool),
         oauth=oauth,
         declared=declared,
         resources=resources.make(

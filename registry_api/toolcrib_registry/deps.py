@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
+from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.audit.log import DecisionLog
 from toolcrib_registry.audit.refusal_reasons import RefusalReasons
 from toolcrib_registry.calls.arguments import Arguments
@@ -41,6 +42,7 @@ class Deps:
     `admin` verifies tokens of the admin listener; None: nobody is let in there. `registrar` None: registration is
     off. `outbox` is the registrar of a cluster: the operator empties it. `oauth` is the local issuer's token endpoint.
     `resources` are the paths that have tokens of their own, each with what verifies them in the place of `agents`.
+    `is_down` tells whether a tool's backend is down, as far as this replica knows.
     `declared` tells the service accounts (`namespace/name`) that manifests declare where no operator says which exist.
     """
 
@@ -68,6 +70,7 @@ class Deps:
     importer: Importer
     offered: OfferedLists
     updates: Updates
+    is_down: Callable[[PublishedTool], bool]
     registrar: Registrar | None = None
     outbox: OutboxQueue | None = None
     check_address: AddressCheck | None = None

@@ -227,11 +227,11 @@ class RunningRegistry:
         self._revision = to
         return ReplicaState.model_validate(answer.json())
 
-    def heartbeat(self) -> httpx.Response:
-        """Beat once with what the replica itself reports."""
+    def heartbeat(self, *unreachable: str) -> httpx.Response:
+        """Beat once with what the replica itself reports. `unreachable` are places of backends."""
         state = ReplicaState.model_validate(self.admin("GET", "/v1/admin/state").json())
         assert state.revision is not None
-        beat = Heartbeat(revision=state.revision, hash=state.hash)
+        beat = Heartbeat(revision=state.revision, hash=state.hash, unreachable=unreachable)
         return self.admin("POST", "/v1/admin/heartbeat", content=beat.model_dump_json())
 
     def admin(self, method: str, path: str, **options: Any) -> httpx.Response:

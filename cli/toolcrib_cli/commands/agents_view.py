@@ -179,6 +179,9 @@ def search(
         for hit in answer["tools"]
     ]  # fmt: skip
     output.table(("confidence", "tool", "name", "server", "why" if why else "description"), rows)
+    down = [hit["tool_id"] for hit in answer["tools"] if hit.get("unavailable")]
+    if down:
+        output.line(f"The backend is down: {', '.join(down)}.", stderr=True)
     if answer["search_mode"] != mode.value:
         reason = f" ({answer['degradation']})" if answer.get("degradation") else ""
         output.line(f"Search mode: {answer['search_mode']}{reason}.", stderr=True)

@@ -68,6 +68,13 @@ class ProbeRequest(Wire):
     )
 
 
+def place_key(backend: PublishedBackend | None) -> str | None:
+    """What tools share that cannot be reached together: a Service and its port, or the origin of a URL."""
+    if backend is not None and backend.service is not None:
+        return f"{backend.service}:{backend.service_port}"
+    return backend_key(backend)
+
+
 def backend_key(backend: PublishedBackend | None) -> str | None:
     """The name of a backend in reports; None where a tool has none."""
     if backend is None:

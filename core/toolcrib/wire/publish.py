@@ -18,6 +18,7 @@ from toolcrib.resources.tools import ScopeMatch, ToolState
 from toolcrib.wire.backends import PublishedBackend
 from toolcrib.wire.condensed import expanded
 from toolcrib.wire.model import Wire
+from toolcrib.wire.probes import MOST_BACKENDS
 
 _DISABLED = ToolState.DISABLED  # looked up once: each decision asks for it
 
@@ -270,6 +271,12 @@ class Heartbeat(Wire):
 
     revision: Revision
     hash: str
+    unreachable: tuple[str, ...] = Field(
+        default=(),
+        max_length=MOST_BACKENDS,
+        description="places of backends (`place_key`) whose Tools have `BackendReachable=False`. No policy: searches alone"
+        " go by it",
+    )
 
 
 class AuditHead(Wire):

@@ -106,6 +106,12 @@ class SearchResult(Answer):
         exclude_if=_is_none,
         description="Which of the request's words stand in which text of the tool, and how near both are in meaning.",
     )
+    unavailable: Literal[True] | None = Field(
+        default=None,
+        exclude_if=_is_none,
+        description="The tool's backend is down: it cannot be reached, or its circuit breaker is open. Such hits come last. "
+        "Absent otherwise.",
+    )
 
 
 class SearchAnswer(Answer):

@@ -149,6 +149,8 @@ class Facts:
         """Namespaces whose deletion has begun: their objects go in any order, a deny may go before the tools."""
         self.left: dict[Ref, PublishedTool] = {}
         """The last tools that went, without their definitions: one that comes back is compared with what it was."""
+        self.unreachable: dict[str, str] = {}
+        """Tools of which BackendReachable is False, and the places of their backends."""
         self._labels: dict[str, dict[str, dict[str, str]]] = {}
 
     def users(self, ref: Ref) -> Set[Ref]:

@@ -15,6 +15,7 @@ from toolcrib.resources.kinds import Resource
 from toolcrib.resources.servers import ToolServer
 from toolcrib.resources.tools import Tool, ToolState
 from toolcrib.schemas import safety as schema_safety
+from toolcrib.wire.probes import place_key
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_operator.kinds.approval import APPROVED, approval
 from toolcrib_operator.kinds.approval import fields as approval_fields
@@ -297,6 +298,11 @@ class ToolKind(Governed):
             return tool_status(entry, verdict, progress, now)
         settle = situation.facts.settings.endpoints_settle if seen is verdict.endpoints else 0.0
         reached, again = told(entry, tool, seen, record, now, settle=settle)
+        place = place_key(tool.backend)
+        if reached.value is False and place is not None:
+            situation.facts.unreachable[tool.tool_id] = place
+        else:
+            situation.facts.unreachable.pop(tool.tool_id, None)
         return replace(tool_status(entry, verdict, progress, now, reached), again=again)
 
     def told(self, entry: Entry, record: Record, situation: Situation, now: float) -> Told:

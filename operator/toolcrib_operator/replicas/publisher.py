@@ -72,6 +72,8 @@ class Publisher:
         self.may_act = may_act
         self.proven = proven
         self.age = age
+        self.unreachable: Callable[[], tuple[str, ...]] = tuple
+        """Places of backends that heartbeats name as such that cannot be reached."""
         self.snapshot = Snapshot()
         self._replicas = replicas
         self._on_fenced = on_fenced

@@ -55,11 +55,17 @@ class Breakers:
         self._failures, self._open_seconds = failures, open_seconds
         self._on_open, self._clock = on_open, clock
         self._breakers: OrderedDict[str, _Breaker] = OrderedDict()
+        self._open: set[str] = set()
 
     @property
     def open(self) -> int:
         """Backends that are left alone now, or of which one call tries."""
-        return sum(1 for each in self._breakers.values() if each.until is not None)
+        return len(self._open)
+
+    def refuses(self, backend: str) -> bool:
+        """Whether a call would be refused now."""
+        breaker = self._breakers.get(backend)
+        return breaker is not None and self._left(breaker) is not None
 
     def enter(self, backend: str) -> bool:
         """Let a call in; True if it is the one that tries a backend that failed.
@@ -70,17 +76,15 @@ class Breakers:
         breaker = self._breakers.get(backend)
         if breaker is None or breaker.until is None:
             return False
-        now = self._clock()
-        left = breaker.until - now
-        # a slow call that tries does not keep the others out for longer than the breaker itself
-        if left > 0 or (breaker.trying is not None and now - breaker.trying < self._open_seconds):
+        left = self._left(breaker)
+        if left is not None:
             seconds = max(1, math.ceil(left))
             raise BackendUnavailable(
                 f"too many calls of the tool's backend failed, so its circuit breaker is open: retry in {seconds} s. If this"
                 " lasts, tell the people who run the backend",
                 retry_after=seconds,
             )
-        breaker.trying = now
+        breaker.trying = self._clock()
         return True
 
     def leave(self, backend: str, answered: bool | None, *, tried: bool) -> None:
@@ -98,6 +102,7 @@ class Breakers:
             breaker.trying = None
             if answered:
                 breaker.until = None
+                self._open.discard(backend)
                 breaker.seconds.clear()
                 log.info("backend %s answers again: its circuit breaker is closed", backend)
             elif answered is False and breaker.until is not None:
@@ -105,12 +110,23 @@ class Breakers:
                 self._on_open()
         elif breaker.until is None and self._has_failed(breaker, int(now), failed=not answered):
             breaker.until = now + self._open_seconds
+            self._open.add(backend)
             self._on_open()
             log.warning(
                 "backend %s fails: its circuit breaker is open, calls are refused for %g s",
                 backend,
                 self._open_seconds,
             )
+
+    def _left(self, breaker: _Breaker) -> float | None:
+        """Seconds for which calls are refused, if they are."""
+        if breaker.until is None:
+            return None
+        now = self._clock()
+        left = breaker.until - now
+        # a slow call that tries does not keep the others out for longer than the breaker itself
+        tried = breaker.trying is not None and now - breaker.trying < self._open_seconds
+        return left if left > 0 or tried else None
 
     def _has_failed(self, breaker: _Breaker, second: int, *, failed: bool) -> bool:
         seconds = breaker.seconds
@@ -129,5 +145,5 @@ class Breakers:
         breaker = self._breakers.setdefault(backend, _Breaker())
         self._breakers.move_to_end(backend)
         if len(self._breakers) > _MOST:
-            self._breakers.popitem(last=False)
+            self._open.discard(self._breakers.popitem(last=False)[0])
         return breaker

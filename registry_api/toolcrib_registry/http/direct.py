@@ -188,4 +188,5 @@ def _result(hit: Hit, with_score: bool) -> SearchResult:
         confidence=hit.found.confidence,
         score=round(min(1.0, hit.found.score), 6) if with_score else None,
         why=hit.found.why,
+        unavailable=hit.unavailable or None,
     )

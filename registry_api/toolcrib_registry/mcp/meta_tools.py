@@ -294,6 +294,8 @@ def _hit(hit: Hit, *, schemas: bool) -> dict[str, Any]:
         "server": hit.tool.server,
         "confidence": hit.found.confidence,
     }
+    if hit.unavailable:
+        made["unavailable"] = True
     return {**made, "inputSchema": of_objects(hit.tool.input_schema)} if schemas else made
 
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, LOG_LEVEL_META_KEY
 
 from toolcrib.identity import Identity
+from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.calls.assertions.signing import Assertions
 from toolcrib_registry.calls.backends.port import Logs, Progress
 from toolcrib_registry.calls.service import Parts as CallParts
@@ -44,6 +45,9 @@ class Parts(CallParts, Protocol):
 
     @property
     def assertions(self) -> Assertions: ...
+
+    @property
+    def is_down(self) -> Callable[[PublishedTool], bool]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from toolcrib.identity import Identity
 from toolcrib.snapshot import Draft, Snapshot
 from toolcrib.view import EMPTY, View, ViewMaker, view_of, view_work
 from toolcrib.wire.features import FEATURES
+from toolcrib.wire.probes import place_key
 from toolcrib.wire.publish import (
     AuditHead,
     Heartbeat,
@@ -73,6 +74,8 @@ class PolicyState:
     epoch: int = field(default=0, init=False)
     heard_at: float | None = field(default=None, init=False)
     """By `clock.elapsed`: setting the wall clock back makes no policy young again."""
+    unreachable: frozenset[str] = field(default=frozenset(), init=False)
+    """Places of backends that cannot be reached, as the leader last said."""
     draining: bool = field(default=False, init=False)
     """Asked to stop: still answering, but clients should go elsewhere."""
     closing: bool = field(default=False, init=False)
@@ -120,6 +123,10 @@ class PolicyState:
             return False
         backends = (tool.backend for tool in self.snapshot.tools.values())
         return any(b and b.service and b.cluster_ip is None and b.service not in known for b in backends)
+
+    def cannot_reach(self, tool: PublishedTool) -> bool:
+        """Whether the leader says that the tool's backend cannot be reached."""
+        return bool(self.unreachable) and place_key(tool.backend) in self.unreachable
 
     def policy_age(self) -> float | None:
         """Seconds since a leader was heard; None: never."""
@@ -212,6 +219,7 @@ class PolicyState:
                 f"this replica holds {held.revision or 'nothing'}, not {heartbeat.revision}"
             )
         self.heard_at = now
+        self.unreachable = frozenset(heartbeat.unreachable)
         return self.report()
 
     async def caller_view(self, identity: Identity | None, *, bad_token: bool = False) -> CallerView:

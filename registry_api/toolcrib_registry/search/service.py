@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -41,6 +41,9 @@ class Parts(Protocol):
     @property
     def decisions(self) -> DecisionLog: ...
 
+    @property
+    def is_down(self) -> Callable[[PublishedTool], bool]: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Hit:
@@ -50,6 +53,8 @@ class Hit:
     name: str
     """Under which the caller lists and calls it."""
     found: Ranked
+    unavailable: bool = False
+    """Its backend is down: a call would fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +94,19 @@ async def find(parts: Parts, asker: Asker, wanted: Wanted) -> Findings:
             "toolcrib.search.hits": len(answer.hits),
             "toolcrib.search.degradation": answer.degradation or None,
         })  # fmt: skip
-    hits = tuple(_visible(now, answer))
+    # what is down comes last; the order is otherwise the ranking's
+    hits = tuple(sorted(_visible(now, answer, parts.is_down), key=lambda hit: hit.unavailable))
     parts.metrics.searched(answer.mode, len(hits), time.perf_counter() - start, degraded=answer.degraded)
     parts.decisions.listed(Action.SEARCH, now, found=len(hits), mode=answer.mode)
     return Findings(now, answer, hits)
 
 
-def _visible(caller_view: CallerView, answer: Answer) -> Iterator[Hit]:
+def _visible(
+    caller_view: CallerView, answer: Answer, is_down: Callable[[PublishedTool], bool]
+) -> Iterator[Hit]:
     for found in answer.hits:
         if (tool := caller_view.view.tools.get(found.tool_id)) is not None:
-            yield Hit(tool, caller_view.view.listed_name(found.tool_id), found)
+            yield Hit(tool, caller_view.view.listed_name(found.tool_id), found, is_down(tool))
 
 
 def _mode_problem(error: ModeUnavailable) -> Failure:

@@ -11,6 +11,7 @@ import pytest
 from frameworks.world import FANNED, Door
 from registry_harness import RunningRegistry, backend, binding, running_registry, tool
 from stub_server import Answer, Asked, answering
+from toolcrib.wire.probes import place_key
 from toolcrib_client import AsyncToolcrib, RegistryUnavailable, Unauthorized
 from toolcrib_client.live import DISCOVERY, LiveTools, written_out
 from toolcrib_client.results import LoadedTool
@@ -174,6 +175,18 @@ def test_a_search_shows_a_model_five_tools_of_many(registry: RunningRegistry) ->
     async def work(live: LiveTools) -> None:
         found = (await live.call("search_tools", {"query": "reader"})).text()
         assert len(found.splitlines()) == 5
+
+    met(registry, work, discovery=True)
+
+
+def test_a_search_tells_a_model_which_tool_is_down(registry: RunningRegistry) -> None:
+    place = place_key(registry.registry.deps.state.snapshot.tools["team/calculator"].backend)
+    assert place is not None
+    assert registry.heartbeat(place).status_code == 200
+
+    async def work(live: LiveTools) -> None:
+        found = await live.call("search_tools", {"query": "calculator"})
+        assert found.text() == "- calculator: The tool calculator. (unavailable now)"
 
     met(registry, work, discovery=True)
 

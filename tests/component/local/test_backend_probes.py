@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 
 from local_mode import LocalMode
-from manifests import service, tool
+from manifests import binding, service, tool
 from realparts.processes import free_port, wait_until
 
 
@@ -17,8 +17,9 @@ def test_a_service_that_runs_a_dead_url_and_a_service_without_an_address_are_tol
     folder.mkdir()
     dead = tool("dead", backend={"http": {"url": f"http://127.0.0.1:{free_port()}/dead"}})
     lost = tool("lost", backend={"http": {"service": {"name": "nowhere", "port": 80}}})
+    grant = binding("bot", ["alive:use", "dead:use"])
     (folder / "tools.yaml").write_text(
-        "\n---\n".join(map(json.dumps, (service(), tool("alive"), dead, lost)))
+        "\n---\n".join(map(json.dumps, (service(), tool("alive"), dead, lost, grant)))
     )
     with LocalMode(tmp_path, folder) as local:
 
@@ -32,3 +33,11 @@ def test_a_service_that_runs_a_dead_url_and_a_service_without_an_address_are_tol
             said = f"Tool heist/{name}: BackendReachable=False/{reason}: "
             wait_until(lambda line=said: line in local.output)
         assert "heist/alive: BackendReachable" not in local.output
+
+        def found() -> list[tuple[str, bool]]:
+            said = local.toolcrib("search", "dead alive", "--as", "bot", "-o", "json")
+            return [(hit["name"], hit.get("unavailable", False)) for hit in json.loads(said.stdout)["tools"]]
+
+        told = "The backend is down: heist/dead."
+        wait_until(lambda: told in local.toolcrib("search", "dead", "--as", "bot").stderr)
+        wait_until(lambda: found() == [("alive", False), ("dead", True)])

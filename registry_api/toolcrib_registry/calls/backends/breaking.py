@@ -58,6 +58,14 @@ class Breaking:
         )
 
 
+def refuses(breakers: Breakers, tool: PublishedTool) -> bool:
+    """Whether a call of the tool would be refused now because its backend failed."""
+    if not breakers.open:
+        return False
+    key = _key(tool)
+    return key is not None and breakers.refuses(key)
+
+
 async def within(breakers: Breakers, tool: PublishedTool, work: Callable[[], Awaitable[_T]]) -> _T:
     """What `work` gets of the tool's backend, unless its breaker is open.
 

@@ -71,6 +71,25 @@ async def test_a_report_changes_the_condition_of_the_tools_of_that_backend_and_n
         )
 
 
+async def test_heartbeats_name_the_places_that_conditions_say_cannot_be_reached() -> None:
+    replica = MemoryReplica()
+    tell(replica, ProbeOutcome.REFUSED)
+    async with staged(
+        at("a"), at("b"), at("other", "https://other.example.com"), replica=replica, probes=FAST
+    ) as stage:
+        await until(lambda: said(stage, "a", "b") == [DOWN, DOWN])
+        await until(lambda: replica.heartbeats[-1].unreachable == (HOST,))
+        assert len(replica.publishes) == 1, "a backend that goes away is no new policy"
+        stage.world.remove("Tool", "heist/a")
+        stage.world.remove("Tool", "heist/b")
+        await until(lambda: replica.heartbeats[-1].unreachable == ())
+
+        stage.world.upsert("Tool", at("c"))
+        await until(lambda: replica.heartbeats[-1].unreachable == (HOST,))
+        tell(replica, ProbeOutcome.CONNECTED)
+        await until(lambda: replica.heartbeats[-1].unreachable == ())
+
+
 async def test_one_failure_and_repeated_reports_write_nothing() -> None:
     replica = MemoryReplica()
     tell(replica, ProbeOutcome.CONNECTED)
