@@ -25,6 +25,7 @@ from toolcrib.resources.meta import API_VERSION
 from toolcrib.schemas import safety as schema_safety
 from toolcrib.settings import flag
 from toolcrib.telemetry.metric import Metric
+from toolcrib_cli.memory.settings import SOURCE as MEMORY
 from toolcrib_operator import metrics as operator_metrics
 from toolcrib_operator import options as operator_options
 from toolcrib_registry import main as registry_main
@@ -116,10 +117,10 @@ def test_every_setting_of_the_registry_is_documented() -> None:
     assert [name for name, about in _fields(RegistrySettings) if not about] == []
 
 
-def test_every_option_of_the_operator_and_the_runner_is_documented() -> None:
+def test_every_option_of_the_operator_the_runner_and_memory_is_documented() -> None:
     text = page("settings.md")
 
-    for source in (operator_options.SOURCE, RUNNER):
+    for source in (operator_options.SOURCE, RUNNER, MEMORY):
         fields = source.model.model_fields
         assert [f for f in fields if f"| `{flag(f)}` | `{source.variable(f)}` |" not in text] == []
         assert [f for f, field in fields.items() if not field.description] == []

@@ -111,6 +111,7 @@ for _name, _command in (("suspend", agents.suspend), ("resume", agents.resume)):
 for _group, _name, _command, _class, _panel in (
     (app, "serve", services.serve, service_command.Registry, _CLUSTER),
     (app, "operator", services.operator, service_command.Operator, _CLUSTER),
+    (app, "memory", services.memory, service_command.Memory, _CLUSTER),
     (agent, "run", services.agent_run, service_command.Runner, None),
 ):
     _group.command(_name, cls=_class, rich_help_panel=_panel, epilog=examples.epilog(_command))(_command)

@@ -14,6 +14,7 @@ from reference_pages.markdown import code, default_of, table
 
 from toolcrib.settings import Source, flag
 from toolcrib.telemetry import logs
+from toolcrib_cli.memory.settings import SOURCE as MEMORY
 from toolcrib_operator import options as operator_options
 from toolcrib_operator import settings as operator_settings
 from toolcrib_operator.settings import RegistrationSettings
@@ -22,7 +23,7 @@ from toolcrib_runner.settings import SOURCE as RUNNER
 
 
 def settings_page() -> str:
-    """Every setting of the three services."""
+    """Every setting of the services."""
     text = "# Settings\n\nWrong settings stop the start, all named at once.\n\n## Registry\n\n"
     text += "A YAML file (`--config` or `TOOLCRIB_CONFIG`), overridden by variables: `TOOLCRIB_` and the field, `__` between nested\n"
     text += "names (`TOOLCRIB_STORE__KIND=weaviate`); values of variables are read as YAML. An example of a whole file:\n"
@@ -34,7 +35,9 @@ def settings_page() -> str:
     text += table(("group", "name", "value", "what"), _group_rows())
     text += "\n## Agent runner\n\nOptions of `toolcrib agent run`, or variables. `OPENAI_API_KEY` is read where no key file is given.\n\n"
     text += table(("option", "variable", "default", "what"), _flag_rows(RUNNER))
-    text += "\n## Logs and traces\n\nVariables of all three. OpenTelemetry's own variables (`OTEL_…`) switch traces on:\n"
+    text += "\n## Memory\n\nOptions of `toolcrib memory`, or variables: [examples/memory](../../examples/memory/README.md).\n\n"
+    text += table(("option", "variable", "default", "what"), _flag_rows(MEMORY))
+    text += "\n## Logs and traces\n\nVariables of all services. OpenTelemetry's own variables (`OTEL_…`) switch traces on:\n"
     text += "[Logs, request ids and traces](../guides/observability.md).\n\n"
     return text + table(("variable", "default", "what"), _log_rows())
 

@@ -1,9 +1,6 @@
 """The sessions' store keeps its promises on SQLite and on PostgreSQL alike."""
 
 import threading
-from collections.abc import Iterator
-from itertools import count
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -14,22 +11,7 @@ from toolcrib_cli.session_store.database import Database, StoreError, migrations
 from toolcrib_cli.session_store.records import Call, Ended, Records, State, TakenOver, View
 from toolcrib_cli.session_store.tables import METADATA
 
-_NUMBERS = count()
 CALL = Call(1, 1, 1, "hacker", "database_query", "d", "started", 0.0)
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'sessions.sqlite'}"
-    server: Postgres = request.getfixturevalue("postgres_server")
-    return server.database(f"store_{tmp_path.name.replace('-', '_')}_{next(_NUMBERS)}".lower())
-
-
-@pytest.fixture
-def database(url: str) -> Iterator[Database]:
-    with Database.at(url) as opened:
-        yield opened
 
 
 @pytest.fixture

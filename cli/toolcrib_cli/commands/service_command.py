@@ -62,6 +62,12 @@ class Runner(ServiceCommand):
     module = parser = "toolcrib_runner.main"
 
 
+class Memory(ServiceCommand):
+    """`toolcrib memory`."""
+
+    module = parser = "toolcrib_cli.memory.main"
+
+
 def params(parser: argparse.ArgumentParser) -> list[Any]:
     """The options of a parser, as those of a command."""
     made = [_parameter(action) for action in parser._actions if action.dest != "help"]

@@ -313,3 +313,16 @@ def operator() -> None:
 )
 def agent_run() -> None:
     """Run one agent on one task."""
+
+
+@examples(
+    Example(
+        "toolcrib memory --issuer http://127.0.0.1:8765",
+        not_run="runs until it is stopped: examples/memory shows it at work",
+    ),
+)
+def memory() -> None:
+    """Run the service behind the Tools of examples/memory: agents store messages and recall them.
+
+    It accepts only calls that carry the registry's assertion. Each agent has a memory of its own.
+    """

@@ -62,13 +62,14 @@ class Arguments:
             raise invalid_argument(f"The argument {name!r} is longer than {longest} characters.")
         return value
 
-    def integer(self, name: str, *, default: int, least: int, most: int) -> int:
-        """An optional whole number within bounds; as in JSON Schema `10.0` is one and `true` is not."""
+    def integer(self, name: str, *, default: int | None = None, least: int, most: int) -> int:
+        """A whole number within bounds; as in JSON Schema `10.0` is one and `true` is not. Required without a default."""
         value = self.values.get(name, default)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise invalid_argument(f"The argument {name!r} must be a whole number.")
+            required = "must" if name in self.values else "is required and must"
+            raise invalid_argument(f"The argument {name!r} {required} be a whole number.")
         if not least <= value <= most:
             raise invalid_argument(f"The argument {name!r} must be between {least} and {most}.")
         return value

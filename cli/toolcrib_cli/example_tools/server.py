@@ -5,11 +5,12 @@ import signal
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
+from starlette.applications import Starlette
 
 from toolcrib_cli.example_tools.app import create_app
 from toolcrib_cli.example_tools.assertion import CallAssertions
@@ -48,7 +49,7 @@ def run(
     a folder that goes away at the end. `assertions` None: anybody may call. `announce` is called once, when calls are answered. Raises OSError if
     the address is taken or the folder cannot be written.
     """
-    asyncio.run(_run(host, port, data_dir, assertions, announce))
+    asyncio.run(until_signalled(serving(host, port, data_dir, assertions=assertions), announce))
 
 
 @asynccontextmanager
@@ -60,19 +61,28 @@ async def serving(
     assertions: CallAssertions | None,
 ) -> AsyncIterator[Address]:
     """Serve the example tools while the block runs; yields where they listen. Raises OSError like `run`."""
-    with _listening(host, port) as listener, _data_folder(data_dir) as folder:
+    with _data_folder(data_dir) as folder:
         samples = await asyncio.to_thread(prepare_samples, folder)
+        async with listening(create_app(samples, assertions), host, port) as address:
+            yield address
+
+
+@asynccontextmanager
+async def listening(app: Starlette, host: str, port: int) -> AsyncIterator[Address]:
+    """Serve `app` while the block runs; at its end calls in progress get 5 s. Raises OSError: the address is taken."""
+    with _listener(host, port) as listener:
         config = uvicorn.Config(
-            create_app(samples, assertions),
+            app,
             access_log=False,
             log_config=None,
+            log_level="warning",
             lifespan="off",
             server_header=False,
             limit_concurrency=256,
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
         server = _EmbeddedServer(config)
-        task = asyncio.create_task(server.serve(sockets=[listener]), name="example-tools")
+        task = asyncio.create_task(server.serve(sockets=[listener]), name="tools")
         try:
             await server.startup_over.wait()
             yield Address(host, listener.getsockname()[1])
@@ -99,26 +109,23 @@ class _EmbeddedServer(uvicorn.Server):
             self.startup_over.set()
 
 
-async def _run(
-    host: str,
-    port: int,
-    data_dir: Path | None,
-    assertions: CallAssertions | None,
-    announce: Callable[[Address], None] | None,
+async def until_signalled(
+    served: AbstractAsyncContextManager[Address], announce: Callable[[Address], None] | None
 ) -> None:
+    """Serve until SIGINT or SIGTERM; `announce` is told where."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     # Set before anything is created: a signal during the start must clean up too.
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    async with serving(host, port, data_dir, assertions=assertions) as address:
+    async with served as address:
         if announce is not None:
             announce(address)
         await stop.wait()
 
 
 @contextmanager
-def _listening(host: str, port: int) -> Iterator[socket.socket]:
+def _listener(host: str, port: int) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Named as TCP outright: asyncio sets TCP_NODELAY on such sockets only, and without it every answer that is
     # written in two parts waits 40 ms for an acknowledgement. (socket.create_server leaves the protocol open.)

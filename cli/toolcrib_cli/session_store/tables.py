@@ -74,3 +74,16 @@ USES = sa.Table(
     sa.Column("tool", _TEXT, primary_key=True),
     sa.Column("calls", _NUMBER, nullable=False),
 )
+MEMORIES = sa.Table(
+    "memories",
+    METADATA,
+    sa.Column("issuer", _TEXT, primary_key=True),
+    sa.Column("subject", _TEXT, primary_key=True),
+    # an agent's own word: memories need no session that is recorded
+    sa.Column("session", _TEXT, primary_key=True),
+    sa.Column("number", _NUMBER, primary_key=True),
+    sa.Column("turn", _NUMBER, nullable=False),
+    sa.Column("digest", _TEXT, nullable=False),
+    sa.Column("message", _TEXT, nullable=False),
+    sa.Column("stored_at", _SECONDS, nullable=False),
+)
