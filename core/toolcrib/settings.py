@@ -107,10 +107,11 @@ class Source(Generic[S]):
         """
         problems: list[str] = []
         for name, text in sorted(environ.items()):
-            if not name.startswith(self._prefix):
-                continue
-            top, *inner = name.removeprefix(self._prefix).split(NESTED)
-            field = self._fields.get(f"{self._prefix}{top.upper()}")
+            inner: list[str] = []
+            field = self._fields.get(name)
+            if field is None and name.startswith(self._prefix):
+                top, *inner = name.removeprefix(self._prefix).split(NESTED)
+                field = self._fields.get(f"{self._prefix}{top.upper()}")
             if field is None or (not text and not self._empty(field)):
                 continue
             try:
