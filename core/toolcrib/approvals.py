@@ -13,6 +13,7 @@ from typing import Any
 from toolcrib import digest
 from toolcrib.resources.tools import MOST_APPROVED
 from toolcrib.text import truncate
+from toolcrib.wire.backends import ADDRESSES
 from toolcrib.wire.publish import PublishedTool
 
 _LARGE = "sha256"
@@ -27,7 +28,7 @@ def parts(tool: PublishedTool) -> dict[str, Any]:
     """Everything that the tool's two digests cover, by the names that manifests use."""
     backend = None
     if tool.backend is not None:
-        backend = tool.backend.model_dump(mode="json", exclude={"cluster_ip"}, exclude_none=True)
+        backend = tool.backend.model_dump(mode="json", exclude=ADDRESSES, exclude_none=True)
     found = {
         "name": tool.name,
         "server": tool.server,

@@ -17,12 +17,14 @@ from toolcrib.resources.meta import API_VERSION
 from toolcrib.resources.servers import DEFAULT_PATH, ToolServer
 from toolcrib.resources.tools import Approval, Tool, ToolState
 from toolcrib.wire.backends import (
+    ADDRESSES,
     PublishedAuth,
     PublishedBackend,
     PublishedMcp,
     PublishedOAuth,
     PublishedParameter,
     PublishedProgram,
+    PublishedTokenService,
     SecretReference,
 )
 from toolcrib.wire.publish import (
@@ -75,20 +77,25 @@ def _route(backend: PublishedBackend) -> dict[str, Any]:
         "body": backend.body,
         "program": backend.program,
     }
-    left_out: dict[str, Any] = {"cluster_ip": True} | {
-        name: True for name, value in later.items() if value is None
-    }
-    if backend.auth is not None and backend.auth.oauth is None:
-        left_out["auth"] = {"oauth"}
+    left_out: dict[str, Any] = ADDRESSES | {name: True for name, value in later.items() if value is None}
+    if backend.auth is not None and backend.token_service is None:
+        left_out["auth"] = {"oauth"} if backend.auth.oauth is None else {"oauth": {"token_service"}}
     return backend.model_dump(mode="json", exclude=left_out)
 
 
-def tool(resource: Tool, *, cluster_ip: str | None = None, server: ToolServer | None = None) -> PublishedTool:
+def tool(
+    resource: Tool,
+    *,
+    cluster_ip: str | None = None,
+    token_ip: str | None = None,
+    server: ToolServer | None = None,
+) -> PublishedTool:
     """What a Tool object publishes.
 
     Args:
         resource: the object.
         cluster_ip: the address of the Service that its backend or its server names, where the operator has read it.
+        token_ip: the same of the Service that gives access tokens for it.
         server: the ToolServer that its backend names; the tools of a disabled one are disabled.
 
     With approval Manual it is quarantined unless `approvedDigest` is that of what it is now.
@@ -121,7 +128,7 @@ def tool(resource: Tool, *, cluster_ip: str | None = None, server: ToolServer | 
         state=ToolState.DISABLED if server is not None and server.disabled else spec.state,
         replaced_by=spec.replaced_by,
         message=spec.message,
-        backend=_backend(spec.backend, namespace, cluster_ip, server),
+        backend=_backend(spec.backend, namespace, cluster_ip, token_ip, server),
         source=meta.labels.get("toolcrib.dev/source", "manifest"),
     )
     if spec.approval is not Approval.MANUAL or spec.approved_digest == made.approval_digest:
@@ -130,13 +137,13 @@ def tool(resource: Tool, *, cluster_ip: str | None = None, server: ToolServer | 
 
 
 def _backend(
-    backend: Backend, namespace: str, cluster_ip: str | None, server: ToolServer | None
+    backend: Backend, namespace: str, cluster_ip: str | None, token_ip: str | None, server: ToolServer | None
 ) -> PublishedBackend | None:
     http = backend.http
     if backend.mcp is not None:
         if server is None:
             return None
-        return _tool_backend(server, backend.mcp.tool, cluster_ip)
+        return _tool_backend(server, backend.mcp.tool, cluster_ip, token_ip)
     if http is None:
         return None
     return PublishedBackend(
@@ -148,7 +155,7 @@ def _backend(
         path=http.path or "/",
         method=http.method,
         timeout=durations.seconds(http.timeout),
-        auth=_auth(backend.auth, namespace),
+        auth=_auth(backend.auth, namespace, token_ip),
         assertion=backend.assertion,
         parameters=_parameters(http),
         body=http.body,
@@ -163,7 +170,9 @@ def _parameters(http: HttpBackend) -> tuple[PublishedParameter, ...] | None:
     return tuple(PublishedParameter(argument=p.argument, place=p.place, name=p.sent_as) for p in inorder)
 
 
-def server_backend(server: ToolServer, cluster_ip: str | None) -> PublishedBackend:
+def server_backend(
+    server: ToolServer, cluster_ip: str | None, token_ip: str | None = None
+) -> PublishedBackend:
     """Where a server is and how it is asked; `mcp` is absent: that belongs to a tool."""
     mcp, namespace = server.spec.mcp, server.metadata.namespace or "default"
     return PublishedBackend(
@@ -174,19 +183,23 @@ def server_backend(server: ToolServer, cluster_ip: str | None) -> PublishedBacke
         url=mcp.url,
         path=mcp.path or DEFAULT_PATH,
         timeout=durations.seconds(mcp.timeout),
-        auth=_auth(mcp.auth, namespace),
+        auth=_auth(mcp.auth, namespace, token_ip),
         assertion=mcp.assertion,
         program=_program(server),
     )
 
 
-def _tool_backend(server: ToolServer, tool: str, cluster_ip: str | None) -> PublishedBackend:
+def _tool_backend(
+    server: ToolServer, tool: str, cluster_ip: str | None, token_ip: str | None
+) -> PublishedBackend:
     """The same for one of its tools; `tool` is empty where it is asked for something else."""
     target = PublishedMcp(server=server.server_id, tool=tool, transport=server.spec.mcp.transport)
-    return server_backend(server, cluster_ip).model_copy(update={"mcp": target})
+    return server_backend(server, cluster_ip, token_ip).model_copy(update={"mcp": target})
 
 
-def server(resource: ToolServer, cluster_ip: str | None) -> PublishedServer | None:
+def server(
+    resource: ToolServer, cluster_ip: str | None, token_ip: str | None = None
+) -> PublishedServer | None:
     """What a ToolServer publishes besides its tools: what stands for its resources and its prompts; None: it offers neither."""
     offered = [
         name
@@ -195,7 +208,7 @@ def server(resource: ToolServer, cluster_ip: str | None) -> PublishedServer | No
     ]
     if not offered or resource.disabled:
         return None
-    meta, backend = resource.metadata, _tool_backend(resource, "", cluster_ip)
+    meta, backend = resource.metadata, _tool_backend(resource, "", cluster_ip, token_ip)
     parts = tuple(
         with_digests(
             tool_id=names.part_id(resource.server_id, name),
@@ -226,20 +239,32 @@ def _program(server: ToolServer) -> PublishedProgram | None:
     )
 
 
-def _auth(auth: Auth | None, namespace: str) -> PublishedAuth | None:
+def _auth(auth: Auth | None, namespace: str, token_ip: str | None) -> PublishedAuth | None:
     if auth is None:
         return None
     ref = auth.secret_key_ref
     secret = SecretReference(namespace=namespace, name=ref.name, key=ref.key)
-    return PublishedAuth(type=auth.type, header=auth.header, secret=secret, oauth=_oauth(auth.oauth, secret))
+    oauth = _oauth(auth.oauth, secret, token_ip)
+    return PublishedAuth(type=auth.type, header=auth.header, secret=secret, oauth=oauth)
 
 
-def _oauth(client: OAuthClient | None, secret: SecretReference) -> PublishedOAuth | None:
+def _oauth(
+    client: OAuthClient | None, secret: SecretReference, token_ip: str | None
+) -> PublishedOAuth | None:
     if client is None:
         return None
+    at = client.token_service
+    tokens = (
+        None
+        if at is None
+        else PublishedTokenService(
+            namespace=secret.namespace, name=at.name, port=at.port, path=at.path, cluster_ip=token_ip
+        )
+    )
     return PublishedOAuth(
         client_id=secret.model_copy(update={"key": client.client_id_key}),
         token_url=client.token_url,
+        token_service=tokens,
         client_authentication=client.client_authentication,
         scope=client.scope,
         resource=client.resource,

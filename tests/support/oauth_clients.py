@@ -4,6 +4,7 @@ from typing import Any
 
 REF = {"name": "client", "key": "secret"}
 URL = "https://idp.example/token"
+AT = {"name": "idp", "port": 8080, "path": "/token"}
 
 
 def client(kind: str = "ClientCredentials", **oauth: Any) -> dict[str, Any]:
@@ -18,6 +19,8 @@ _TOOLS: list[dict[str, Any]] = [
     ),
     client(tokenUrl=URL, clientAuthentication="Post"),
     client(tokenUrl=URL, clientAuthentication=None, scope=None),
+    client(tokenService=AT),
+    client(tokenService={**AT, "path": "/realms/a..b/token?tenant=c"}, scope="read"),
     client("TokenExchange"),
     client("TokenExchange", audience="https://a.example/?b=c"),
 ]
@@ -26,6 +29,7 @@ _SERVERS: list[dict[str, Any]] = [
     client(),
     client(resource="https://a.example/mcp"),
     client("TokenExchange", tokenUrl=URL),
+    client("TokenExchange", tokenService=AT),
 ]
 _BAD: list[dict[str, Any]] = [
     {"type": "ClientCredentials", "secretKeyRef": REF},
@@ -47,10 +51,28 @@ _BAD: list[dict[str, Any]] = [
     client(tokenUrl=URL, clientIdKey="a b"),
     client(tokenUrl=URL, clientAuthentication="basic"),
     client(tokenUrl=URL, clientSecret="x"),
+    client(tokenUrl=URL, tokenService=AT),
+    client(tokenService={"name": "idp", "port": 8080}),
+    client(tokenService={**AT, "namespace": "bank"}),
+    client(tokenService={**AT, "name": "idp.bank"}),
+    client(tokenService={**AT, "name": "idp.bank.svc"}),
+    client(tokenService={**AT, "port": 0}),
+    client(tokenService={**AT, "port": 65536}),
+    client(tokenService={**AT, "path": "token"}),
+    client(tokenService={**AT, "path": "/a b"}),
+    client(tokenService={**AT, "path": "/a/../b"}),
+    client(tokenService={**AT, "path": "/a/.."}),
+    client(tokenService={**AT, "path": "/a#b"}),
+    client(tokenService={**AT, "path": "/" + "x" * 1024}),
     {**client(tokenUrl=URL), "header": "X-A"},
     {**client(tokenUrl=URL), "secretKeyRef": None},
 ]
-_BAD_OF_TOOLS: list[dict[str, Any]] = [*_BAD, client(), client("TokenExchange", tokenUrl=URL)]
+_BAD_OF_TOOLS: list[dict[str, Any]] = [
+    *_BAD,
+    client(),
+    client("TokenExchange", tokenUrl=URL),
+    client("TokenExchange", tokenService=AT),
+]
 
 
 def _backends(auths: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -28,6 +28,7 @@ from toolcrib_cli import manifests
 from toolcrib_cli.local.approvals import Approvals
 from toolcrib_cli.manifests import FileContent, Loaded, ManifestProblem
 from toolcrib_operator.kinds.secret import SECRET
+from toolcrib_operator.kinds.service import services_of
 from toolcrib_operator.kinds.table import WATCHED
 from toolcrib_operator.objects import Ref
 from toolcrib_operator.world import World
@@ -327,13 +328,8 @@ class Folders:
         """`namespace/name` of every Service that a manifest declares, or a Tool or ToolServer names."""
         found = set(self.services)
         for item in self.objects.values():
-            resource, service = item.resource, None
-            if isinstance(resource, Tool) and resource.spec.backend.http:
-                service = resource.spec.backend.http.service
-            elif isinstance(resource, ToolServer):
-                service = resource.spec.mcp.service
-            if service is not None:
-                found.add(f"{item.namespace}/{service.name}")
+            if isinstance(item.resource, Tool | ToolServer):
+                found |= {ref.key for ref in services_of(item.resource)}
         return sorted(found)
 
     @property

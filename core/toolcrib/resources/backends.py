@@ -77,6 +77,20 @@ class ServiceReference(Model):
     port: Whole = Field(ge=1, le=65535, description="Port number of the Service.")
 
 
+class TokenService(ServiceReference):
+    """A token endpoint at a Service of the object's own namespace."""
+
+    path: str = Field(pattern=PATH, max_length=1024, description="Path of the token endpoint at the Service.")
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!(self.path.contains('/../') || self.path.endsWith('/..') || self.path.contains('#'))",
+            "path must not have a fragment or a .. segment",
+            lambda s: not ("/../" in s.path or s.path.endswith("/..") or "#" in s.path),
+        ),
+    )
+
+
 class Addressed(Protocol):
     """Has an address, at a Service or elsewhere, and a deadline."""
 
@@ -215,8 +229,13 @@ class OAuthClient(Model):
         default=None,
         pattern=URL,
         max_length=2048,
-        description="The token endpoint; egress.allow must list its host. If absent, the MCP server's metadata names it"
-        " (RFC 9728, RFC 8414). With TokenExchange it serves lists of tools alone: callers' tokens go to their issuer.",
+        description="The token endpoint; egress.allow must list its host. If it and tokenService are absent, the MCP server's"
+        " metadata names it (RFC 9728, RFC 8414). With TokenExchange it serves lists of tools alone: callers' tokens go to"
+        " their issuer.",
+    )
+    token_service: TokenService | None = Field(
+        default=None,
+        description="The token endpoint, where it is a Service of the object's own namespace; instead of tokenUrl.",
     )
     client_id_key: str = Field(
         default="client-id",
@@ -248,6 +267,19 @@ class OAuthClient(Model):
         max_length=1024,
         description="The audience that the token is for (RFC 8693; some servers want it with client credentials, too).",
     )
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.tokenUrl) || !has(self.tokenService)",
+            "set tokenUrl or tokenService, not both",
+            lambda o: o.token_url is None or o.token_service is None,
+        ),
+    )
+
+    @property
+    def found(self) -> bool:
+        """Whether the token endpoint is named by metadata of the server."""
+        return self.token_url is None and self.token_service is None
 
 
 class Auth(Model):
@@ -342,12 +374,13 @@ class Backend(Model):
         ),
         Rule(
             "!has(self.auth) || !has(self.auth.oauth)"
-            " || has(self.auth.oauth.tokenUrl) == (self.auth.type == 'ClientCredentials')",
-            "set auth.oauth.tokenUrl with ClientCredentials, and only then: callers' tokens go to their issuer",
+            " || (has(self.auth.oauth.tokenUrl) || has(self.auth.oauth.tokenService))"
+            " == (self.auth.type == 'ClientCredentials')",
+            "set auth.oauth.tokenUrl or tokenService with ClientCredentials, and only then: callers' tokens go to their issuer",
             lambda b: (
                 b.auth is None
                 or b.auth.oauth is None
-                or (b.auth.oauth.token_url is not None) == (b.auth.type is AuthType.CLIENT_CREDENTIALS)
+                or b.auth.oauth.found != (b.auth.type is AuthType.CLIENT_CREDENTIALS)
             ),
         ),
         Rule(

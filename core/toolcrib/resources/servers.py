@@ -356,6 +356,11 @@ class ToolServer(Model):
         return names.tool_id(self.metadata.namespace or "default", self.metadata.name)
 
     @property
+    def auth(self) -> Auth | None:
+        """How the registry authenticates to it."""
+        return self.spec.mcp.auth
+
+    @property
     def disabled(self) -> bool:
         """Whether its tools are absent everywhere."""
         return self.spec.state is ServerState.DISABLED

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from toolcrib import names
-from toolcrib.resources.backends import Backend
+from toolcrib.resources.backends import Auth, Backend
 from toolcrib.resources.conditions import Conditions
 from toolcrib.resources.meta import (
     ListOf,
@@ -234,6 +234,11 @@ class Tool(Model):
             lambda t: t.name not in names.RESERVED_TOOL_NAMES,
         ),
     )
+
+    @property
+    def auth(self) -> Auth | None:
+        """How the registry authenticates to its backend."""
+        return self.spec.backend.auth
 
     @property
     def tool_id(self) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from pydantic import Field
 
 from toolcrib.resources.backends import AuthType, ClientAuthentication, McpTransport, Method
@@ -20,14 +23,28 @@ class SecretReference(Wire):
         return f"{self.namespace}/{self.name}/{self.key}"
 
 
+class PublishedTokenService(Wire):
+    """A token endpoint at a Service; `cluster_ip` is its address as the operator read it; None: it has not read one."""
+
+    namespace: str
+    name: str
+    port: int
+    path: str
+    cluster_ip: str | None = None
+
+    def __str__(self) -> str:
+        return f"Service {self.namespace}/{self.name}:{self.port}{self.path}"
+
+
 class PublishedOAuth(Wire):
     """Where and how access tokens of a backend are obtained; `PublishedAuth.secret` is the client's secret.
 
-    `token_url` None: the MCP server's metadata names it.
+    `token_url` and `token_service` None: the MCP server's metadata names it.
     """
 
     client_id: SecretReference
     token_url: str | None = None
+    token_service: PublishedTokenService | None = None
     client_authentication: ClientAuthentication = ClientAuthentication.BASIC
     scope: str | None = None
     resource: str | None = None
@@ -68,6 +85,10 @@ class PublishedProgram(Wire):
     secrets: dict[str, SecretReference] = Field(default_factory=dict, description="further ones, by Secret")
 
 
+ADDRESSES: dict[str, Any] = {"cluster_ip": True, "auth": {"oauth": {"token_service": {"cluster_ip": True}}}}
+"""Fields of a backend that are others in every cluster, and after a Service was recreated."""
+
+
 class PublishedBackend(Wire):
     """Where a call goes: a Service `namespace/name:port` with a path, a full URL, or a program of the local mode.
 
@@ -105,6 +126,19 @@ class PublishedBackend(Wire):
         return self.auth is not None and self.auth.type is AuthType.TOKEN_EXCHANGE
 
     @property
+    def token_service(self) -> PublishedTokenService | None:
+        """The Service that gives access tokens for it, if one does."""
+        return None if self.auth is None or self.auth.oauth is None else self.auth.oauth.token_service
+
+    @property
     def service(self) -> str | None:
         """`namespace/name`, the key of `--backend`."""
         return f"{self.service_namespace}/{self.service_name}" if self.service_name else None
+
+    @property
+    def services(self) -> Iterator[tuple[str, str | None]]:
+        """The Services that are called for it, `namespace/name`, and their addresses."""
+        if self.service is not None:
+            yield self.service, self.cluster_ip
+        if (tokens := self.token_service) is not None:
+            yield f"{tokens.namespace}/{tokens.name}", tokens.cluster_ip

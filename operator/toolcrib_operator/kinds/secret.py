@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from toolcrib.resources import credential_hosts
-from toolcrib.resources.backends import Auth, HttpBackend
+from toolcrib.resources.backends import HttpBackend
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.servers import McpServer, ToolServer
 from toolcrib.resources.tools import Tool
@@ -45,14 +45,9 @@ SECRETS = SecretKind()
 
 def secret_of(resource: Tool | ToolServer) -> Ref | None:
     """The Secret that a tool's backend or a server needs, in its own namespace."""
-    auth = _auth(resource)
-    if auth is None:
+    if resource.auth is None:
         return None
-    return Ref(SECRET, f"{resource.metadata.namespace or 'default'}/{auth.secret_key_ref.name}")
-
-
-def _auth(resource: Tool | ToolServer) -> Auth | None:
-    return resource.spec.mcp.auth if isinstance(resource, ToolServer) else resource.spec.backend.auth
+    return Ref(SECRET, f"{resource.metadata.namespace or 'default'}/{resource.auth.secret_key_ref.name}")
 
 
 def assess_credential(
@@ -71,7 +66,7 @@ def assess_credential(
 
     No message ever holds a value.
     """
-    auth, ref = _auth(resource), secret_of(resource)
+    auth, ref = resource.auth, secret_of(resource)
     if auth is None or ref is None or ref.namespace is None:
         return (), None
     key = auth.secret_key_ref.key
@@ -89,7 +84,11 @@ def assess_credential(
     hosts = tuple(secret.body["annotations"].get(HOSTS, "").replace(",", " ").lower().split())
     place = resource.spec.mcp if isinstance(resource, ToolServer) else resource.spec.backend.http
     names = frozenset() if place is None else hosts_of(place, ref.namespace, domain)
-    places = [names] if oauth is None or oauth.token_url is None else [names, _of_url(oauth.token_url)]
+    places = [names]
+    if oauth is not None and oauth.token_url is not None:
+        places.append(_of_url(oauth.token_url))
+    if oauth is not None and (at := oauth.token_service) is not None:
+        places.append(credential_hosts.of_service(at.name, ref.namespace, at.port, domain))
     for each in places:
         if each.isdisjoint(credential_hosts.entries(hosts)):
             wanted = min(each, key=lambda name: (len(name), name), default="")

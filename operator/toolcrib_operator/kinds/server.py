@@ -19,7 +19,7 @@ from toolcrib_operator.kinds.facts import SERVER, SERVERS, Batch, Facts
 from toolcrib_operator.kinds.kind import Governed, Situation
 from toolcrib_operator.kinds.records import Record
 from toolcrib_operator.kinds.secret import SECRET, assess_credential, secret_of, secret_value
-from toolcrib_operator.kinds.service import NOT_ASKED, SERVICE, ServiceVerdict, backend_service, service_of
+from toolcrib_operator.kinds.service import NOT_ASKED, ServiceVerdict, backend_service, services_of
 from toolcrib_operator.kinds.statuses import Desired, status
 from toolcrib_operator.kinds.verdicts import Cause, Published, ServerVerdict, invalid
 from toolcrib_operator.objects import Entry, Ref
@@ -98,15 +98,15 @@ class ServerKind(Governed):
     slot = SERVERS
 
     def keys(self, entry: Entry) -> Sequence[Hashable]:
-        """The Secrets and the Service that a ToolServer names."""
+        """The Secrets and the Services that a ToolServer names."""
         server = entry.resource
         if not isinstance(server, ToolServer):
             return ()
-        secret, service = secret_of(server), service_of(server)
+        secret = secret_of(server)
         return (
             *dict.fromkeys(ref for ref, _ in _secrets(server)),
             *(() if secret is None else (secret,)),
-            *(() if service is None else (Ref(SERVICE, service),)),
+            *services_of(server),
         )
 
     def assess(self, entry: Entry, record: Record, facts: Facts) -> ServerVerdict:
@@ -124,7 +124,7 @@ class ServerKind(Governed):
             lacking = _not_started(server, facts)
         stopped = server.disabled or (server.spec.mcp.command is not None and lacking is not None)
         return ServerVerdict(
-            None if stopped else publishing.server(server, way.service.cluster_ip),
+            None if stopped else publishing.server(server, way.service.cluster_ip, way.service.token_ip),
             lacking=lacking,
             wanted=None if stopped else _wanted(server, way),
         )
@@ -210,7 +210,7 @@ def _secrets(server: ToolServer) -> list[tuple[Ref, str]]:
 
 
 def _wanted(server: ToolServer, way: Way) -> ServerWanted:
-    backend = publishing.server_backend(server, way.service.cluster_ip)
+    backend = publishing.server_backend(server, way.service.cluster_ip, way.service.token_ip)
     return ServerWanted(server=server.server_id, backend=backend, every=server.spec.refresh)
 
 

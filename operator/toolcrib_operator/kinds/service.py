@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -38,51 +38,81 @@ class ServiceVerdict:
         refusal: why the Tool is not accepted.
         missing: what has to be there before the Tool is Ready.
         endpoints: whether somebody answers at the Tool's port; None: nobody asked.
+        token_ip: as `cluster_ip`, of the Service that gives access tokens.
     """
 
     cluster_ip: str | None = None
     refusal: Cause | None = None
     missing: Cause | None = None
     endpoints: Reached | None = None
+    token_ip: str | None = None
 
 
 NOT_ASKED = ServiceVerdict()
 """Of a Tool that names no Service, and where nobody reads Services: the registry knows the way, or refuses."""
 
 
-def service_of(resource: Tool | ToolServer) -> str | None:
-    """`namespace/name` of the Service that a tool's backend names, or that a server is."""
-    reference = _reference(resource)
-    return None if reference is None else f"{resource.metadata.namespace or 'default'}/{reference.name}"
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A Service that a Tool or a ToolServer names: always one of its own namespace.
+
+    Attributes:
+        key: `namespace/name`.
+        port: of the Service.
+        field: where it is named.
+    """
+
+    key: str
+    port: int
+    field: str
 
 
-def _reference(resource: Tool | ToolServer) -> ServiceReference | None:
+def service_of(resource: Tool | ToolServer) -> Named | None:
+    """The Service that a tool's backend names, or that a server is."""
     if isinstance(resource, ToolServer):
-        return resource.spec.mcp.service
+        return _named(resource, resource.spec.mcp.service, "spec.mcp.service")
     http = resource.spec.backend.http
-    return None if http is None else http.service
+    return None if http is None else _named(resource, http.service, "spec.backend.http.service")
+
+
+def token_service_of(resource: Tool | ToolServer) -> Named | None:
+    """The Service that gives access tokens for a tool's backend or a server."""
+    auth = resource.auth
+    if auth is None or auth.oauth is None:
+        return None
+    place = "mcp" if isinstance(resource, ToolServer) else "backend"
+    return _named(resource, auth.oauth.token_service, f"spec.{place}.auth.oauth.tokenService")
+
+
+def services_of(resource: Tool | ToolServer) -> tuple[Ref, ...]:
+    """All that it names."""
+    named = (service_of(resource), token_service_of(resource))
+    return tuple(dict.fromkeys(Ref(SERVICE, each.key) for each in named if each is not None))
+
+
+def _named(resource: Tool | ToolServer, reference: ServiceReference | None, field: str) -> Named | None:
+    if reference is None:
+        return None
+    return Named(f"{resource.metadata.namespace or 'default'}/{reference.name}", reference.port, field)
 
 
 def assess_service(
-    resource: Tool | ToolServer,
+    named: Named,
     service: Mapping[str, Any] | None,
     foreign: Iterable[tuple[str, str]],
     ready: Collection[str] = (),
 ) -> ServiceVerdict:
-    """Whether calls may go to the Service that a Tool or a ToolServer names.
+    """Whether requests may go to a Service that a Tool or a ToolServer names.
 
     Args:
-        resource: it names a Service.
-        service: the facts of that Service, None if there is none.
+        named: the Service.
+        service: its facts, None if there is none.
         foreign: name and reason of each EndpointSlice that bears the Service's name and is not its controller's.
         ready: names of the ports for which one of its EndpointSlices has a ready endpoint.
     """
-    key, reference = service_of(resource), _reference(resource)
-    assert key is not None
-    assert reference is not None
+    key = named.key
     if service is None:
-        field = "spec.mcp" if isinstance(resource, ToolServer) else "spec.backend.http"
-        return _missing(f"Service {key} does not exist. Create it, or correct {field}.service.name.")
+        return _missing(f"Service {key} does not exist. Create it, or correct {named.field}.name.")
     if (why := service.get("unsupported")) is not None:
         return _refused(f"Service {key} {why}. {_REMEDY}.")
     for name, reason in sorted(foreign):
@@ -91,7 +121,7 @@ def assess_service(
         )
     if not service["ip"]:
         return _missing(f"Service {key} has no cluster IP yet.")
-    if (port := reference.port) not in service["ports"]:
+    if (port := named.port) not in service["ports"]:
         has = ", ".join(map(str, service["ports"])) or "none"
         return _missing(f"Service {key} has no TCP port {port} (it has: {has}). Correct one of the two.")
     if service["names"][service["ports"].index(port)] in ready:
@@ -149,17 +179,30 @@ ENDPOINT_SLICES = EndpointSliceKind()
 
 
 def backend_service(resource: Tool | ToolServer, facts: Facts) -> ServiceVerdict:
-    """What is known of the Service that a tool's backend names, or that a server is."""
-    key = service_of(resource)
-    if not facts.settings.services or key is None:
+    """What is known of the Service that a tool's backend names or that a server is, and of the one that gives tokens for it."""
+    if not facts.settings.services:
         return NOT_ASKED
-    service = facts.objects.get(Ref(SERVICE, key))
-    slices = [(ref, facts.objects.get(ref)) for ref in facts.slices.of(key)]
+    own, tokens = _known(service_of(resource), facts), _known(token_service_of(resource), facts)
+    if tokens is NOT_ASKED:
+        return own
+    return replace(
+        own,
+        token_ip=tokens.cluster_ip,
+        refusal=own.refusal or tokens.refusal,
+        missing=own.missing or tokens.missing,
+    )
+
+
+def _known(named: Named | None, facts: Facts) -> ServiceVerdict:
+    if named is None:
+        return NOT_ASKED
+    service = facts.objects.get(Ref(SERVICE, named.key))
+    slices = [(ref, facts.objects.get(ref)) for ref in facts.slices.of(named.key)]
     foreign = [
         (ref.name, entry.body["foreign"]) for ref, entry in slices if entry and "foreign" in entry.body
     ]
     ready = {port for _, entry in slices if entry for port in entry.body.get("ready", ())}
-    return assess_service(resource, None if service is None else service.body, foreign, ready)
+    return assess_service(named, None if service is None else service.body, foreign, ready)
 
 
 def _placed(manifest: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from toolcrib_operator.kinds.reachability import BACKEND_REACHABLE, observed, to
 from toolcrib_operator.kinds.records import Record
 from toolcrib_operator.kinds.secret import assess_credential, secret_of
 from toolcrib_operator.kinds.server import backend_server, server_of
-from toolcrib_operator.kinds.service import NOT_ASKED, SERVICE, ServiceVerdict, backend_service, service_of
+from toolcrib_operator.kinds.service import NOT_ASKED, ServiceVerdict, backend_service, services_of
 from toolcrib_operator.kinds.statuses import Desired, Progress, condition, holds, status
 from toolcrib_operator.kinds.verdicts import Cause, Published, Reached, ToolVerdict, invalid
 from toolcrib_operator.objects import Entry, Ref
@@ -87,7 +87,9 @@ def assess_tool(
     if service.refusal is not None:
         return ToolVerdict(None, service.refusal)
     try:
-        published = publishing.tool(tool, cluster_ip=service.cluster_ip, server=server)
+        published = publishing.tool(
+            tool, cluster_ip=service.cluster_ip, token_ip=service.token_ip, server=server
+        )
     except ValueError as error:
         return ToolVerdict(None, Cause(ConditionReason.INVALID, f"spec: {error}"))
     odd = tuple(
@@ -184,16 +186,16 @@ class ToolKind(Governed):
         return super().kept(resource, condense=condense) if packed is None else packed
 
     def keys(self, entry: Entry) -> Sequence[Hashable]:
-        """Its name first; its Secret, its Service, its ToolServer."""
+        """Its name first; its Secret, its Services, its ToolServer."""
         tool = entry.head
         if not isinstance(tool, Tool):
             return ()
-        secret, service, server = secret_of(tool), service_of(tool), server_of(tool)
+        secret, server = secret_of(tool), server_of(tool)
         return (
             name_key(tool),
             *(() if server is None else (server,)),
             *(() if secret is None else (secret,)),
-            *(() if service is None else (Ref(SERVICE, service),)),
+            *services_of(tool),
         )
 
     def touched(self, change: Change, facts: Facts) -> Collection[Ref]:

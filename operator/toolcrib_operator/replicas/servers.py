@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from toolcrib.errors import EpochFenced
 from toolcrib.telemetry import logs
-from toolcrib.wire.features import BACKEND_OAUTH, SERVER_IMPORTS
+from toolcrib.wire.features import BACKEND_OAUTH, SERVER_IMPORTS, TOKEN_SERVICES
 from toolcrib.wire.imports import (
     MOST_SERVERS,
     ListRequest,
@@ -36,7 +36,7 @@ _SILENT = 30.0
 """Seconds without a report after which `/readyz` says so: some of its longest waits."""
 _LOOK = 1.0
 """Seconds until the next look while there is no replica to ask."""
-_NEEDED = {SERVER_IMPORTS, BACKEND_OAUTH}
+_NEEDED = {SERVER_IMPORTS, BACKEND_OAUTH, TOKEN_SERVICES}
 """Of a replica that is asked: it reads every server that it is sent."""
 _UNFIT = 15.0
 """The same until one is asked again whether it can watch servers."""

@@ -18,6 +18,7 @@ from toolcrib.wire.features import (
     SNAPSHOT_CHUNKS,
     enforceable,
     enforceable_binding,
+    enforceable_server,
     enforceable_tool,
 )
 from toolcrib.wire.publish import (
@@ -115,7 +116,8 @@ class SnapshotTransfer:
             yield body
         for body in chunk.filled("accounts", (held.accounts or {}).values()):
             yield body
-        for body in chunk.filled("servers", held.servers.values()):
+        servers = (enforceable_server(s, features) for s in held.servers.values())
+        for body in chunk.filled("servers", servers):
             yield body
         taken = 0
         async for tool in self.tools(held):

@@ -9,7 +9,13 @@ from toolcrib.wire.imports import MOST_TOOLS, ServerOutcome
 from toolcrib_registry.calls.backends.remedies import CLUSTER, Remedies
 from toolcrib_registry.calls.backends.routes import Authentication
 from toolcrib_registry.calls.echoed_secrets import Secrets
-from toolcrib_registry.calls.errors import BackendAuthFailed, BackendUnavailable, CallError, CredentialPending
+from toolcrib_registry.calls.errors import (
+    BackendAuthFailed,
+    BackendUnavailable,
+    CallError,
+    CredentialPending,
+    ServicePending,
+)
 from toolcrib_registry.outbound import errors as outbound
 from toolcrib_registry.outbound.guard import EgressRule, Target
 from toolcrib_registry.upstream import errors as upstream
@@ -86,6 +92,8 @@ def _of(
                 _sentence(failure.detail),
                 retry_after=failure.retry_after,
             )
+        case ServicePending():
+            return Verdict(ServerOutcome.NO_ADDRESS, _sentence(failure.detail))
         case CallError():
             return Verdict(ServerOutcome.CREDENTIAL_REFUSED, _sentence(failure.detail))
         case outbound.NoAddress():

@@ -29,6 +29,7 @@ __all__ = [
     "check_address",
     "check_url",
     "dns_name",
+    "service_target",
     "target",
     "trusted",
 ]
@@ -173,7 +174,7 @@ def target(backend: PublishedBackend, *, namespace: str, policy: EgressPolicy) -
         EgressRefused: the Service is of another namespace, the host is not allowed, or the address may not be dialled.
     """
     if backend.service_name is not None:
-        return _service(
+        return service_target(
             backend.service_name, backend.service_namespace, backend.service_port, backend.cluster_ip, backend.path,
             namespace, policy,
         )  # fmt: skip
@@ -284,7 +285,7 @@ def check_address(
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _service(
+def service_target(
     name: str,
     of: str | None,
     port: int | None,
@@ -293,8 +294,14 @@ def _service(
     namespace: str,
     policy: EgressPolicy,
 ) -> Target:
+    """Where requests to the Service `name` of namespace `of` go, on behalf of `namespace`: the same one, else nowhere.
+
+    Raises:
+        NoAddress: none has been published.
+        EgressRefused: it is of another namespace, or its address may not be dialled.
+    """
     if of != namespace or port is None:
-        raise EgressRefused("a service backend is a Service of the tool's own namespace")
+        raise EgressRefused("a Service is only called for tools of its own namespace")
     dns = hosts.canonical(f"{name}.{namespace}.svc")
     names = credential_hosts.of_service(name, namespace, port, policy.cluster_domain)
     mapped = policy.backends.get(f"{namespace}/{name}")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from toolcrib import publishing
+from toolcrib import approvals, publishing
 from toolcrib.errors import InvalidManifest
 from toolcrib.resources import (
     API_VERSION,
@@ -25,11 +25,11 @@ def manifest(kind: str, spec: dict[str, Any], **metadata: Any) -> dict[str, Any]
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": "sample", **metadata}, "spec": spec}
 
 
-def tool(metadata: dict[str, Any] | None = None, **spec: Any) -> PublishedTool:
+def tool(metadata: dict[str, Any] | None = None, token_ip: str | None = None, **spec: Any) -> PublishedTool:
     body = manifest("Tool", {"scopes": ["a:use"], "backend": {"http": HTTP}, **spec}, **(metadata or {}))
     resource = parse(body, strict=True)
     assert isinstance(resource, Tool)
-    return publishing.tool(resource)
+    return publishing.tool(resource, token_ip=token_ip)
 
 
 def binding(kind: str = "AgentScopeBinding", namespaces: Any = None, **spec: Any) -> PublishedBinding:
@@ -157,6 +157,7 @@ def test_where_an_argument_goes_is_in_the_route_digest(field: str) -> None:
 
 KEPT = "sha256:f3cf09165cbdf1b391e73a799e0cdb88823cff91cfe04fc4bbb48a0c382cb2e3"
 OAUTH = {"tokenUrl": "https://idp.example/token"}
+AT = {"name": "idp", "port": 8080, "path": "/token"}
 
 
 @pytest.mark.parametrize(
@@ -167,10 +168,11 @@ OAUTH = {"tokenUrl": "https://idp.example/token"}
         {"scope": "read"},
         {"resource": "https://a.example/"},
         {"clientAuthentication": "Post"},
+        {"tokenUrl": None, "tokenService": AT},
     ],
 )
 def test_where_and_how_access_tokens_are_obtained_is_part_of_the_route(change: dict[str, Any]) -> None:
-    def made(**oauth: str) -> PublishedTool:
+    def made(**oauth: Any) -> PublishedTool:
         auth = {
             "type": "ClientCredentials",
             "secretKeyRef": {"name": "client", "key": "secret"},
@@ -188,6 +190,33 @@ def test_a_backend_without_access_tokens_keeps_the_route_digest_that_it_had_befo
     found = tool(backend={"http": HTTP, "auth": auth})
 
     assert found.route_digest == KEPT
+
+
+def test_a_backend_without_a_token_service_keeps_the_route_digest_that_it_had_before_there_were_any() -> None:
+    auth = {"type": "ClientCredentials", "secretKeyRef": {"name": "client", "key": "secret"}, "oauth": OAUTH}
+
+    found = tool(backend={"http": HTTP, "auth": auth})
+
+    assert found.route_digest == "sha256:a928383d62f2b9a617875e222cbafe9c9d213db84f49aeccdfa55be64d1cb47b"
+
+
+@pytest.mark.parametrize("change", [{"name": "other"}, {"port": 1}, {"path": "/other"}])
+def test_a_token_service_counts_for_the_route_by_its_name_and_not_by_its_address(
+    change: dict[str, Any],
+) -> None:
+    def made(ip: str | None = None, **at: Any) -> PublishedTool:
+        oauth = {"tokenService": AT | at}
+        auth = {
+            "type": "ClientCredentials",
+            "secretKeyRef": {"name": "client", "key": "secret"},
+            "oauth": oauth,
+        }
+        return tool(token_ip=ip, backend={"http": HTTP, "auth": auth})
+
+    one, other = made("10.96.0.1"), made("10.96.0.2")
+    assert one.backend != other.backend
+    assert made().route_digest == one.route_digest == other.route_digest != made(**change).route_digest
+    assert approvals.parts(one) == approvals.parts(other) != approvals.parts(made(**change))
 
 
 def test_what_a_model_reads_changes_the_digest_alone() -> None:

@@ -129,8 +129,9 @@ class Authenticating:
         return Grant(
             namespace=namespace,
             backend=to.origin,
-            server=to if oauth.token_url is None and caller is None else None,
+            server=to if (oauth.token_url, oauth.token_service, caller) == (None, None, None) else None,
             token_url=oauth.token_url,
+            token_service=oauth.token_service,
             client_id=values[0],
             client_secret=values[1],
             references=references,

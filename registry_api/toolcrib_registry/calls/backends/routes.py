@@ -102,17 +102,15 @@ def place(backend: PublishedBackend, namespace: str, policy: EgressPolicy, remed
     """
     try:
         return target(backend, namespace=namespace, policy=policy)
-    except NoAddress as unknown:
-        raise ServicePending(
-            f"no address of the tool's Service is known. {remedies.service(namespace, backend.service_name)}",
-            retry_after=5,
-        ) from unknown
     except EgressRefused as refused:
         raise refused_place(refused, remedies) from refused
 
 
-def refused_place(refused: EgressRefused, remedies: Remedies) -> Refused:
+def refused_place(refused: EgressRefused, remedies: Remedies) -> Refused | ServicePending:
     """What callers are told of a place that the guard refuses."""
+    if isinstance(refused, NoAddress):
+        remedy = remedies.service(refused.namespace, refused.name)
+        return ServicePending(f"no address of the tool's Service is known. {remedy}", retry_after=5)
     if isinstance(refused, HostNotAllowed):
         return Refused(f"{refused.reason}. {remedies.host(refused.host, refused.port)}")
     return Refused(refused.reason)

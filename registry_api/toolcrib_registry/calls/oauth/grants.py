@@ -14,7 +14,7 @@ import orjson
 from toolcrib.identity import Issuer
 from toolcrib.resources.backends import ClientAuthentication
 from toolcrib.version import __version__
-from toolcrib.wire.backends import SecretReference
+from toolcrib.wire.backends import PublishedTokenService, SecretReference
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.outbound.guard import Target
 
@@ -30,8 +30,8 @@ class Grant:
     Attributes:
         namespace: on whose behalf tokens are obtained.
         backend: origin of the backend.
-        server: the MCP server whose metadata names the token endpoint; None: `token_url` does.
-        token_url: the token endpoint, as configured.
+        server: the MCP server whose metadata names the token endpoint; None: `token_url` or `token_service` does.
+        token_url, token_service: the token endpoint, as configured.
         client_id, client_secret: of the client.
         references: where both were read from.
         hosts: entries of the Secret's annotation: where the secret may go.
@@ -46,6 +46,7 @@ class Grant:
     backend: str
     server: Target | None
     token_url: str | None
+    token_service: PublishedTokenService | None
     client_id: str = field(repr=False)
     client_secret: str = field(repr=False)
     references: tuple[SecretReference, SecretReference]
@@ -63,7 +64,7 @@ class Grant:
         """Tells grants apart, also by id and secret, without showing them."""
         told = (
             self.backend, self.token_url, self.client_id, self.client_secret, self.authentication, self.scope,
-            self.resource, self.audience, self.subject,
+            self.resource, self.audience, self.subject, str(self.token_service),
         )  # fmt: skip
         return hashlib.sha256(orjson.dumps(told)).hexdigest()
 
@@ -72,6 +73,8 @@ class Grant:
         """Names its authorization server within its namespace, for breakers and logs."""
         if self.issuer is not None:
             return self.issuer.issuer
+        if self.token_service is not None:
+            return str(self.token_service)
         return self.token_url or f"the one of {self.backend}"
 
 

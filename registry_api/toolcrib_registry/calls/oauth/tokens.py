@@ -20,7 +20,14 @@ from toolcrib_registry.calls.errors import BackendAuthFailed, BackendUnavailable
 from toolcrib_registry.calls.oauth import answers, discovery, grants
 from toolcrib_registry.calls.oauth.grants import Grant
 from toolcrib_registry.outbound.errors import EgressRefused, OutboundError, TimedOut, Unreachable
-from toolcrib_registry.outbound.guard import EgressPolicy, PolicySource, Target, check_url, trusted
+from toolcrib_registry.outbound.guard import (
+    EgressPolicy,
+    PolicySource,
+    Target,
+    check_url,
+    service_target,
+    trusted,
+)
 from toolcrib_registry.outbound.messages import OutboundRequest, OutboundResponse, Sender
 
 log = logging.getLogger(__name__)
@@ -262,13 +269,18 @@ class Tokens:
         resource, url = grant.resource, grant.token_url
         if grant.issuer is not None:
             return await self._exchanged(grant, grant.issuer, caller_token)
-        if url is None:
-            assert grant.server is not None
-            found = await discovery.found(
-                lambda *asked: self._send(grant, *asked), grant.server, resource, self._policy.current
+        if (at := grant.token_service) is not None:
+            to = service_target(
+                at.name, at.namespace, at.port, at.cluster_ip, at.path, grant.namespace, self._policy.current
             )
-            url, resource = found.token_url, found.resource
-        to = check_url(url, self._policy.current)
+        else:
+            if url is None:
+                assert grant.server is not None
+                found = await discovery.found(
+                    lambda *asked: self._send(grant, *asked), grant.server, resource, self._policy.current
+                )
+                url, resource = found.token_url, found.resource
+            to = check_url(url, self._policy.current)
         _listed(grant, to.names)
         if grant.server is not None and not to.names.isdisjoint(grant.server.names):
             # the Secret lists it for the tokens; that it may have the secret too, only the manifest's author can say

@@ -14,7 +14,7 @@ from published import server
 from published import tool as published_tool
 from toolcrib.errors import RevisionMismatch
 from toolcrib.snapshot import Snapshot
-from toolcrib.wire.features import DENY_SCOPES, FEATURES
+from toolcrib.wire.features import DENY_SCOPES, FEATURES, SNAPSHOT_CHUNKS
 from toolcrib.wire.publish import (
     PublishedAccount,
     PublishedTool,
@@ -34,6 +34,7 @@ from waiting import until
 
 pytestmark = pytest.mark.anyio
 
+WHOLE = tuple(name for name in FEATURES if name != SNAPSHOT_CHUNKS)
 MANY = [published_tool(f"team-a/tool-{i:03}", description="word " * 2_000) for i in range(120)]
 
 
@@ -182,7 +183,7 @@ async def test_what_is_published_while_chunks_are_on_their_way_follows_as_steps(
     assert replica.commits[0].age > 0  # a revocation might have been among what was still to come
 
 
-@pytest.mark.parametrize("features", [FEATURES, (DENY_SCOPES,)], ids=["chunks", "one body"])
+@pytest.mark.parametrize("features", [FEATURES, WHOLE], ids=["chunks", "one body"])
 async def test_resources_and_prompts_of_servers_come_with_a_full_snapshot_and_go_with_a_step(
     features: tuple[str, ...],
 ) -> None:

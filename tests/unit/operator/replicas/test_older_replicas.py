@@ -25,10 +25,11 @@ from toolcrib.wire.backends import (
     PublishedMcp,
     PublishedOAuth,
     PublishedParameter,
+    PublishedTokenService,
     SecretReference,
 )
-from toolcrib.wire.features import FEATURES, MCP_BACKENDS, QUARANTINE, enforceable
-from toolcrib.wire.publish import Publish, PublishedBinding, ReplicaState, Revision
+from toolcrib.wire.features import FEATURES, MCP_BACKENDS, QUARANTINE, TOKEN_SERVICES, enforceable
+from toolcrib.wire.publish import Publish, PublishedBinding, PublishedServer, ReplicaState, Revision
 from toolcrib_operator.adapters.memory import FixedReplicas
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import PublisherSettings
@@ -228,6 +229,28 @@ def test_an_older_replica_gets_no_backend_that_takes_access_tokens() -> None:
     (sent,) = enforceable(step, (MCP_BACKENDS, QUARANTINE)).tools
 
     assert sent.backend is None
+    assert enforceable(step, FEATURES) is step
+
+
+def test_an_older_replica_gets_no_backend_whose_token_endpoint_is_a_service_nor_resources_of_such_a_server() -> (
+    None
+):
+    """It would leave the Service out, and ask the server itself for a token endpoint."""
+    at = PublishedTokenService(namespace="heist", name="idp", port=8080, path="/token")
+    oauth = PublishedOAuth(client_id=REFERENCE, token_service=at)
+    auth = PublishedAuth(type=AuthType.CLIENT_CREDENTIALS, secret=REFERENCE, oauth=oauth)
+    way = PublishedBackend(url="https://api.example/mcp", auth=auth)
+    parts = (published_tool("heist/files:@resources", backend=way), published_tool("heist/files:@prompts"))
+    step = Publish(
+        to=Revision(epoch=1, seq=1),
+        tools=(published_tool("heist/echo", backend=way),),
+        servers=(PublishedServer(server_id="heist/files", parts=parts),),
+    )
+
+    sent = enforceable(step, set(FEATURES) - {TOKEN_SERVICES})
+
+    assert sent.tools[0].backend is None
+    assert [part.backend for part in sent.servers[0].parts] == [None, parts[1].backend]
     assert enforceable(step, FEATURES) is step
 
 
