@@ -1,8 +1,11 @@
 """Memory while its database is locked, full or gone: one reason, in time, and nothing lost that was acknowledged."""
 
+import os
+import signal
 import sqlite3
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -11,7 +14,7 @@ import pytest
 
 from memory_program import Crew, MemoryProgram
 from realparts.postgres_server import Postgres
-from realparts.processes import wait_until
+from realparts.processes import listening, wait_until
 from realparts.required import require_postgres
 from small_disk import SmallDisk, command
 from toolcrib_cli.memory.app import STORE_SECONDS
@@ -96,3 +99,27 @@ def test_old_messages_are_deleted_at_the_start(crew: Crew, tmp_path: Path) -> No
         wait_until(lambda: "deleted 1 messages older than 1 days" in program.output)
         assert crew.store("hacker", 1, "new").status_code == 200
         assert crew.recall("hacker")["memories_count"] == 1
+
+
+def test_a_stop_waits_for_the_calls_in_progress(crew: Crew, tmp_path: Path) -> None:
+    with MemoryProgram(tmp_path, crew.local.url, crew.port, "--data", str(tmp_path)) as program:
+        crew.token("hacker")
+        with (
+            closing(sqlite3.connect(tmp_path / FILE, isolation_level=None)) as other,
+            ThreadPoolExecutor() as pool,
+        ):
+            other.execute("BEGIN IMMEDIATE")
+            call = pool.submit(crew.store, "hacker", 1, "in progress")
+            # a probe of the registry is gone sooner
+            wait_until(lambda: all(connected(crew.port) for _ in range(20)))
+            os.kill(program.child.pid, signal.SIGTERM)
+            wait_until(lambda: not listening(crew.port))
+            other.execute("COMMIT")
+            assert call.result(30).json() == {"status": "stored", "memories_count": 1}
+        assert program.child.wait(30) == 0
+
+
+def connected(port: int) -> bool:
+    """Whether somebody has a connection to a port of this machine (proc_pid_net(5): 01 is ESTABLISHED)."""
+    rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return any(row[1].endswith(f":{port:04X}") and row[3] == "01" for row in rows)

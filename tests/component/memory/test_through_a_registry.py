@@ -136,6 +136,25 @@ def test_a_message_of_a_megabyte_is_refused_for_one_reason_and_nothing_is_lost(
     assert crew.recall("hacker")["memories_count"] == 2
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"message": "a\0b"}, "'message' holds a NUL character"),
+        ({"message": " \n"}, "'message' is empty"),
+        ({"game_session_id": "s\n1"}, "'game_session_id' holds control characters"),
+    ],
+)
+def test_what_no_schema_can_say_is_refused_in_words_that_help(
+    crew: Crew, program: MemoryProgram, given: dict[str, str], said: str
+) -> None:
+    whole = {"agent_id": "hacker", "turn_id": 1, "message": "m", "game_session_id": "s1", **given}
+    refused = crew.call("hacker", "store_memory", **whole)
+
+    assert refused.status_code == 422, refused.text
+    assert said in refused.json()["upstream"]["detail"]
+    assert crew.recall("hacker")["status"] == "empty"
+
+
 def test_health_tells_of_the_store_and_sigterm_ends_the_program(crew: Crew, program: MemoryProgram) -> None:
     assert httpx.get(f"{program.url}/healthz", trust_env=False).json() == {"status": "ok"}
     assert httpx.get(f"{program.url}/readyz", trust_env=False).json() == {"status": "ok"}
