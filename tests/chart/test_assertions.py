@@ -135,8 +135,13 @@ def test_a_policy_for_backends_that_would_not_be_made_is_refused() -> None:
     assert "networkPolicy.tools is set" in refused({"networkPolicy": {"enabled": False, "tools": [entry]}})
 
 
-def test_the_example_in_the_repository_lets_the_same_pods_in() -> None:
-    text = (ROOT / "examples" / "cluster" / "example-tools.yaml").read_text()
+@pytest.mark.parametrize(
+    ("name", "service"),
+    [("example-tools", "heist/20-service.yaml"), ("memory", "memory/20-service.yaml")],
+)
+def test_the_examples_in_the_repository_let_the_same_pods_in(name: str, service: str) -> None:
+    text = (ROOT / "examples" / "cluster" / f"{name}.yaml").read_text()
+    selected = yaml.safe_load((ROOT / "examples" / service).read_text())["spec"]
     deployment, policy = yaml.safe_load_all(text)
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     (peer,) = policy["spec"]["ingress"][0]["from"]
@@ -146,6 +151,9 @@ def test_the_example_in_the_repository_lets_the_same_pods_in() -> None:
     }["registry"]
 
     assert policy["spec"]["podSelector"] == deployment["spec"]["selector"]
+    assert selected["selector"] == deployment["spec"]["selector"]["matchLabels"]
+    assert selected["ports"][0]["targetPort"] == container["ports"][0]["containerPort"]
+    assert f"--port={container['ports'][0]['containerPort']}" in container["args"]
     assert peer["podSelector"]["matchLabels"].items() <= registry.items()
     assert peer["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}
     assert f"--issuer={_settings(render()).assertion_issuer}" in container["args"]

@@ -1,6 +1,7 @@
 """What agents' memories promise on every database."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -131,3 +132,16 @@ def test_stores_at_once_are_all_kept_up_to_the_most_that_there_may_be(database: 
         thread.join(60)
 
     assert (memories.recall(HACKER, "s", 1).count, len(refused)) == (60, 20)
+
+
+def test_a_hundred_sessions_at_once_are_each_whole(database: Database) -> None:
+    memories = Memories(database, most=1_000)
+
+    def session(number: int) -> list[int]:
+        owner = Owner("https://issuer", f"agent-{number % 10}")
+        return [memories.keep(owner, f"s{number}", turn, f"m{turn}") for turn in range(3)]
+
+    with ThreadPoolExecutor(100) as pool:
+        counts = list(pool.map(session, range(100)))
+
+    assert counts == [[1, 2, 3]] * 100

@@ -8,7 +8,8 @@ import yaml
 
 from toolcrib_cli import main as cli
 from toolcrib_cli.memory import app
-from toolcrib_cli.memory.settings import MemorySettings
+from toolcrib_cli.memory.main import parser
+from toolcrib_cli.memory.settings import SOURCE, MemorySettings
 
 FOLDER = Path(__file__).parents[3] / "examples" / "memory"
 
@@ -68,3 +69,18 @@ def test_a_reader_may_not_write(tools: dict[str, Any]) -> None:
         "store_memory": ["memory:write"],
         "get_compressed_memory": ["memory:read"],
     }
+
+
+def test_the_deployment_is_set_up_as_the_program_reads_it() -> None:
+    deployment = next(
+        yaml.safe_load_all((FOLDER.parent / "cluster" / "memory.yaml").read_text(encoding="utf-8"))
+    )
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    command, *flags = container["args"]
+    environ = {each["name"]: each.get("value", "") for each in container["env"]}
+    settings = SOURCE.read(vars(parser().parse_args(flags)), environ)
+
+    assert command == "memory"
+    assert settings.host == "0.0.0.0"
+    assert (settings.store or "").startswith("postgresql://")
+    assert "PGPASSWORD" in environ
