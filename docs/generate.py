@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from reference_pages import command_line, hardening, knobs, numbers, objects, surface
+from reference_pages import command_line, hardening, knobs, numbers, objects, sessions, surface
 
 DOCS = Path(__file__).parent
 REFERENCE = DOCS / "reference"
@@ -50,6 +50,7 @@ def pages() -> dict[str, str]:
         "http.md": surface.http_page(),
         "errors.md": surface.errors_page(),
         "hardening.md": hardening.page(),
+        "sessions.md": sessions.page(),
     }
     return {name: HEAD + text.rstrip() + "\n" for name, text in made.items()}
 

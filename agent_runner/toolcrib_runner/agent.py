@@ -44,6 +44,7 @@ class DynamicToolAgent:
         on_change: called with each `Rediscovery` that changed something, on the thread that discovered.
         pace: how often to ask and to retry.
         observer: told of discoveries and calls; `RunnerMetrics` counts them.
+        session: the session and turn that this is for, `ID/TURN`, as the registry's decision log is told.
         registry: another way to the registry than HTTP; `discovery_url` and tokens are then not used.
         usage: where calls are counted, such as `Usage(name, folder)`, whose counts outlive the process.
     """
@@ -64,6 +65,7 @@ class DynamicToolAgent:
         on_change: Callable[[Rediscovery], object] | None = None,
         pace: Pace | None = None,
         observer: Observer | None = None,
+        session: str | None = None,
         registry: Registry | None = None,
         usage: Usage | None = None,
     ) -> None:
@@ -75,6 +77,7 @@ class DynamicToolAgent:
                 ca_file=ca_file,
                 timeout=timeout,
                 call_timeout=call_timeout,
+                session=session,
             )
             self._has_token = token is not None or token_source is not None
         else:
@@ -275,6 +278,14 @@ class DynamicToolAgent:
             RegistryError, TokenUnavailable: there is no usable answer.
         """
         return self._registry.input_schemas([name for name in names if name in self._tools])
+
+    def is_idempotent(self, tool_name: str) -> bool:
+        """Whether a discovered tool says that its calls may be repeated.
+
+        Raises:
+            RegistryError, TokenUnavailable: there is no usable answer.
+        """
+        return self._registry.is_idempotent(tool_name)
 
     def search(self, query: str, limit: int = 5) -> list[str]:
         """Names of discovered tools that fit the query, best first; empty where none fits.

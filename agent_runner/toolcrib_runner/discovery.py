@@ -130,6 +130,18 @@ def read_schemas(document: Any) -> dict[str, dict[str, Any]]:
     }
 
 
+def read_annotations(document: Any) -> dict[str, dict[str, Any]]:
+    """Tool name → MCP annotations of a `/v1/load` answer; what cannot be read is left out."""
+    tools = document.get("tools") if isinstance(document, dict) else None
+    return {
+        tool["name"]: tool["annotations"]
+        for tool in (tools if isinstance(tools, list) else ())
+        if isinstance(tool, dict)
+        and isinstance(tool.get("name"), str)
+        and isinstance(tool.get("annotations"), dict)
+    }
+
+
 def read_hits(document: Any) -> tuple[str, ...]:
     """The listed names of a `/v1/search` answer, best first; what cannot be read is left out."""
     tools = document.get("tools") if isinstance(document, dict) else None
@@ -137,6 +149,16 @@ def read_hits(document: Any) -> tuple[str, ...]:
         hit["name"]
         for hit in (tools if isinstance(tools, list) else ())
         if isinstance(hit, dict) and isinstance(hit.get("name"), str)
+    )
+
+
+def read_unavailable(document: Any) -> tuple[str, ...]:
+    """Ids of the hits of a `/v1/search` answer whose backends are down."""
+    tools = document.get("tools") if isinstance(document, dict) else None
+    return tuple(
+        hit["tool_id"]
+        for hit in (tools if isinstance(tools, list) else ())
+        if isinstance(hit, dict) and isinstance(hit.get("tool_id"), str) and hit.get("unavailable") is True
     )
 
 

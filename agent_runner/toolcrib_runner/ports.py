@@ -43,6 +43,14 @@ class Registry(Protocol):
             TokenUnavailable: there is no token to ask with.
         """
 
+    def is_idempotent(self, name: str) -> bool:
+        """Whether a listed tool says that a call may be repeated without another effect (MCP's idempotentHint or readOnlyHint).
+
+        Raises:
+            RegistryError: there is no usable answer.
+            TokenUnavailable: there is no token to ask with.
+        """
+
     def search(self, query: str, limit: int) -> Sequence[str]:
         """Listed names of the agent's tools that fit the query, best first; empty where none fits.
 

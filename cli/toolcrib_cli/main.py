@@ -40,6 +40,8 @@ try:
         mcp_clients,
         service_command,
         services,
+        sessions,
+        sessions_view,
     )
     from toolcrib_cli.output import Format
 except KeyboardInterrupt:
@@ -108,6 +110,20 @@ agent = typer.Typer(help="Run agents, stop them, and start them again.", no_args
 app.add_typer(agent, name="agent", rich_help_panel=_AGENTS)
 for _name, _command in (("suspend", agents.suspend), ("resume", agents.resume)):
     agent.command(_name, epilog=examples.epilog(_command))(_command)
+session = typer.Typer(help="Run several agents in turns, and see what came of it.", no_args_is_help=True)
+app.add_typer(session, name="session", rich_help_panel=_AGENTS)
+for _name, _command in (
+    ("run", sessions.run),
+    ("resume", sessions.resume),
+    ("pause", sessions.pause),
+    ("list", sessions_view.list_),
+    ("show", sessions_view.show),
+    ("tools", sessions_view.tools),
+    ("compare", sessions_view.compare),
+    ("export", sessions_view.export),
+    ("top", sessions_view.top),
+):
+    session.command(_name, epilog=examples.epilog(_command))(_command)
 for _group, _name, _command, _class, _panel in (
     (app, "serve", services.serve, service_command.Registry, _CLUSTER),
     (app, "operator", services.operator, service_command.Operator, _CLUSTER),
@@ -141,6 +157,8 @@ def _with_value(argument: str) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line; every end is an exit code of `errors.Exit`."""
     given = list(sys.argv[1:] if argv is None else argv)
+    if given[:1] == ["sessions"]:
+        given[0] = "session"
     as_json = _wants_json(given)
     if threading.current_thread() is threading.main_thread():
         # It is ignored from the start where a shell runs us in the background.

@@ -27,6 +27,8 @@ from toolcrib_cli import yaml_documents
 STDIN = Path("-")
 """Standard input, as a file name."""
 SUFFIXES = (".yaml", ".yml", ".json")
+SESSION = "session.yaml"
+"""Of a ConfigMap's data: the file of a session, which is for `toolcrib session`."""
 COMPANIONS = ("Namespace", "ServiceAccount", "Service", "Secret")
 MAX_FILE = 16 * 1024 * 1024
 
@@ -178,7 +180,7 @@ def _add(content: FileContent, node: yaml.Node, default_namespace: str, hidden: 
         content.problems.append(
             ManifestProblem(content.file, line, Finding("kind", "apiVersion and kind are required"))
         )
-    else:
+    elif not (kind == "ConfigMap" and SESSION in (body.get("data") or ())):
         metadata = body.get("metadata")
         content.skipped.append(
             f"{kind} {metadata.get('name', '') if isinstance(metadata, dict) else ''}".strip()

@@ -48,6 +48,8 @@ def serving(said: Said | Sequence[Message]) -> Iterator[Endpoint]:
     endpoint = Endpoint("")
 
     def answer(asked: Asked) -> Answer:
+        if asked.method == "GET":
+            return Answer(b'{"object": "list", "data": []}')
         request = asked.json()
         endpoint.requests.append(request)
         message = said(request) if callable(said) else replies.pop(0) if len(replies) > 1 else replies[0]

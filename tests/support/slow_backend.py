@@ -20,6 +20,8 @@ class SlowBackend:
         self.given_up: queue.Queue[str] = queue.Queue()
         """The path of each request whose connection was closed before the answer."""
         self.body = b'{"secret": "the answer"}'
+        self.only: frozenset[str] = frozenset()
+        """Paths that wait; empty: all do."""
         self._go = threading.Event()
 
     def hold(self) -> None:
@@ -33,7 +35,8 @@ class SlowBackend:
     def handle(self, request: Request) -> None:
         """Answer one request when it is time, on a connection of its own."""
         self.began.put(request.path)
-        while not self._go.wait(0.005):
+        held = request.path in self.only if self.only else True
+        while held and not self._go.wait(0.005):
             if request.gone():
                 self.given_up.put(request.path)
                 request.last()

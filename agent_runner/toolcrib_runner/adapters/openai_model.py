@@ -74,6 +74,26 @@ class OpenAIModel:
             raise ModelRefused(f"the model endpoint {self._where}: {_short(error)}") from None
         return self._read(completion)
 
+    def check(self, timeout: float) -> None:
+        """Ask the endpoint for its models, within `timeout` seconds; an endpoint that has no such list is there too.
+
+        Raises:
+            ModelUnavailable: it does not answer.
+            ModelRefused: it does not accept the key.
+        """
+        try:
+            self._client.models.list(timeout=timeout)
+        except openai.APIStatusError as error:
+            if error.status_code in (401, 403) or error.status_code >= 500:
+                raise self._of_status(error) from None
+        except openai.APITimeoutError:
+            raise ModelUnavailable(f"the model endpoint {self._where} did not respond in time") from None
+        except openai.APIConnectionError as error:
+            why = error.__cause__ or error
+            raise ModelUnavailable(f"the model endpoint {self._where} cannot be reached: {why}") from None
+        except (openai.OpenAIError, ValueError) as error:
+            raise ModelRefused(f"the model endpoint {self._where}: {type(error).__name__}") from None
+
     def close(self) -> None:
         """Close the pooled connections."""
         self._client.close()

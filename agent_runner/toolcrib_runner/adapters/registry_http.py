@@ -11,6 +11,7 @@ same reason.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,7 +36,8 @@ class RegistryHttp:
     """A `Registry` at `discovery_url`: the URL whose `GET` lists the tools.
 
     `timeout` bounds a request, `call_timeout` a tool call (the longest backend deadline is 5 minutes), both in
-    seconds and as a whole. `ca_file` replaces the system's certificate authorities.
+    seconds and as a whole. `ca_file` replaces the system's certificate authorities. `session`, `ID/TURN`, is what the
+    decision log is told that the requests belong to.
     """
 
     def __init__(
@@ -47,7 +49,9 @@ class RegistryHttp:
         ca_file: str | None = None,
         timeout: float = 10.0,
         call_timeout: float = 310.0,
+        session: str | None = None,
     ) -> None:
+        self._session = {} if session is None else {"x-toolcrib-session": session}
         self._connection = Connection(
             exchange.base_url(discovery_url, "the discovery URL"),
             None if token is None else _Told(token),
@@ -105,11 +109,27 @@ class RegistryHttp:
             found.update(_read(discovery.read_schemas, self._send(asked), "the definitions are not JSON"))
         return found
 
+    def is_idempotent(self, name: str) -> bool:
+        """`POST /v1/load`, of one tool."""
+        (asked,) = exchange.loading([name])
+        hints = _read(discovery.read_annotations, self._send(asked), "the definitions are not JSON").get(
+            name, {}
+        )
+        return hints.get("idempotentHint") is True or hints.get("readOnlyHint") is True
+
     def search(self, query: str, limit: int) -> Sequence[str]:
         """`POST /v1/search`."""
         # a model may write lone surrogates, which UTF-8 cannot carry
         asked = exchange.searching(query.encode("utf-8", "replace").decode(), limit=limit)
         return _read(discovery.read_hits, self._send(asked), "the search answer is not JSON")
+
+    def unavailable(self, namespaces: Sequence[str]) -> Sequence[str]:
+        """Ids of the agent's tools in these namespaces whose backends are down, by `POST /v1/search` without words.
+
+        At most 32 namespaces. Tools that are down come last, and only the first 100 are answered.
+        """
+        asked = exchange.searching(None, limit=100, namespaces=namespaces)
+        return _read(discovery.read_unavailable, self._send(asked), "the search answer is not JSON")
 
     def call_url(self, tool: DiscoveredTool) -> str:
         """Where calls of the tool go; see the module's text."""
@@ -141,6 +161,7 @@ class RegistryHttp:
 
     def _send(self, asked: Asked, seconds: float | None = None) -> Answer:
         about = {"http.request.method": asked.method, "server.address": self._host}
+        asked = dataclasses.replace(asked, headers={**asked.headers, **self._session})
         with tracing.span(asked.method, about, kind="client") as span, _translated():
             answer = self._connection.send(asked, self._work("run-", seconds or self._timeout))
             span.set({"http.response.status_code": answer.status})

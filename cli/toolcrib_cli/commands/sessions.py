@@ -1,0 +1,257 @@
+"""`toolcrib session run`, `resume` and `pause`: several agents that work in turns."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from toolcrib.text import truncate
+from toolcrib_cli import options, output
+from toolcrib_cli.commands import sessions_view
+from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.examples import Example, examples
+from toolcrib_cli.output import Format
+
+if TYPE_CHECKING:
+    from toolcrib_cli.session_store.records import Records, Session, Turn
+    from toolcrib_cli.sessions.definition import Agent, Definition
+    from toolcrib_cli.sessions.preflight import Preflight
+    from toolcrib_runner.tokens import TokenSource
+
+_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+"""What the registry takes for a session's id."""
+_FIRST = 160
+"""Characters of an answer that the progress shows."""
+
+Ident = Annotated[
+    str | None,
+    typer.Option(
+        "--id", help="Id of the new session.", show_default="the session's name, date and six digits"
+    ),
+]
+
+
+@examples(Example("toolcrib session run examples/heist/session.yaml --id heist-1", lines=16))
+def run(
+    file: Annotated[Path, typer.Argument(help="The session's file: docs/reference/sessions.md.")],
+    ident: Ident = None,
+    store: sessions_view.Store = None,
+    url: options.Url = None,
+    data: options.Data = None,
+    ca_file: options.CaFile = None,
+    out: options.Output = Format.TABLE,
+) -> None:
+    """Run a session: check its parts, show what each agent discovers, then let them work in turns.
+
+    Each turn is written down. A session that ends early goes on with `toolcrib session resume`.
+    """
+    from toolcrib_cli.sessions import definition
+
+    session = definition.read(file)
+    name = ident or f"{session.session.name}-{time.strftime('%Y%m%d', time.gmtime())}-{secrets.token_hex(3)}"
+    if not _ID.fullmatch(name):
+        raise CliError(
+            f"not an id of a session: {name}",
+            hint="1 to 64 letters, digits, '.', '_' and '-'",
+            code=Exit.USAGE,
+        )
+    with sessions_view.opened(store, data) as records:
+        if records.find(name) is not None:
+            raise CliError(
+                f"there is a session {name} already",
+                hint=f"`toolcrib session resume {name}` goes on with it",
+                code=Exit.USAGE,
+            )
+        _run(records, session, name, file.parent, None, url, data, ca_file, out)
+
+
+@examples(
+    Example("toolcrib session resume heist-1", exit=2),
+)
+def resume(
+    ident: sessions_view.Which,
+    files: Annotated[
+        Path, typer.Option("--files", help="Folder of the token and key files that the session names.")
+    ] = Path("."),
+    store: sessions_view.Store = None,
+    url: options.Url = None,
+    data: options.Data = None,
+    ca_file: options.CaFile = None,
+    out: options.Output = Format.TABLE,
+) -> None:
+    """Go on with a session after its last finished turn.
+
+    A session whose run was killed is watched for six seconds first, so that no two run it. A call whose answer was lost is made
+    again only if the tool is idempotent.
+    """
+    from toolcrib_cli.session_store.records import State
+    from toolcrib_cli.sessions import definition
+
+    with sessions_view.opened(store, data) as records:
+        found = sessions_view.existing(records, ident)
+        if found.state is State.FINISHED:
+            raise CliError(
+                f"{ident} is finished", hint=f"`toolcrib session show {ident}` shows it", code=Exit.USAGE
+            )
+        _run(records, definition.parse(found.definition), ident, files, found, url, data, ca_file, out)
+
+
+@examples(Example("toolcrib session pause heist-1", exit=2))
+def pause(ident: sessions_view.Which, store: sessions_view.Store = None, data: options.Data = None) -> None:
+    """Ask a running session to stop after the turn that runs now."""
+    with sessions_view.opened(store, data) as records:
+        sessions_view.existing(records, ident)
+        if not records.ask_pause(ident):
+            raise CliError(f"{ident} does not run", code=Exit.USAGE)
+    output.line(f"{ident} stops after its turn; `toolcrib session resume {ident}` goes on with it.")
+
+
+def _run(
+    records: Records, session: Definition, ident: str, folder: Path, resumed: Session | None, url: str | None,
+    data: Path | None, ca_file: Path | None, out: Format,
+) -> None:  # fmt: skip
+    from toolcrib_cli.session_store.records import State, TakenOver
+    from toolcrib_cli.sessions import preflight, running, team
+
+    where, holder = options.registry_url(url, data), secrets.token_hex(8)
+    told = _Progress(ident, session.turns, to_stderr=out is not Format.TABLE)
+    with (
+        _terminable(),
+        team.composed(
+            session, where, folder=folder, mint=lambda account: _minted(account, data), ca_file=ca_file
+        ) as made,
+    ):
+        if any(session.model_of(agent).url is None for agent in session.agents):
+            told.line(
+                "The scripted model answers for agents whose model has no URL. It is no language model."
+            )
+        found = preflight.run(made)
+        told.checked(found)
+        if found.missing:
+            raise CliError(
+                "the session does not begin: "
+                + "; ".join(f"{c.part} {c.of}: {c.problem}" for c in found.missing),
+                hint="start what is down, or mark it `degrade` under `needs` if the session can do without",
+                code=Exit.UNREACHABLE,
+            )
+        try:
+            if resumed is None:
+                facts = session.session
+                records.forget_expired()
+                records.create(
+                    ident, facts.name, session.as_json(), holder=holder, keeps=facts.messages.value == "keep",
+                    retention=session.retention_seconds,
+                )  # fmt: skip
+            elif not _taken(records, resumed, holder, told):
+                raise CliError(
+                    f"{ident} is run by another process",
+                    hint=f"`toolcrib session pause {ident}` asks it to stop after its turn",
+                )
+            records.discovered(ident, holder, found.views)
+            with_memory = session.needs.memory is not None and not any(
+                check.part == "memory" for check in found.degraded
+            )
+            state = running.Run(records, made, ident, holder, told.turn, with_memory=with_memory).until_done()
+        except TakenOver:
+            raise CliError(
+                f"another process has resumed {ident}; this one ends without writing",
+                hint=f"`toolcrib session show {ident}` shows how it goes on",
+            ) from None
+    if out is not Format.TABLE:
+        output.data(sessions_view.account_of(records, ident), out)
+        return
+    turns = records.turns(ident)
+    failed = sum(turn.outcome != "answered" for turn in turns)
+    calls = len(records.calls(ident))
+    if state is State.PAUSED:
+        output.line(
+            f"{ident} is paused after {len(turns)} of {session.turns} turns; `toolcrib session resume {ident}` goes on."
+        )
+        return
+    output.line(
+        f"{ident} is finished: {len(turns)} turns, {failed} of them without an answer, {calls} calls. "
+        f"`toolcrib session show {ident}` shows it."
+    )
+
+
+def _taken(records: Records, resumed: Session, holder: str, told: _Progress) -> bool:
+    from toolcrib_cli.sessions import running
+
+    if resumed.holder is not None:
+        told.line(f"Watching for {running.STILL:g} s whether another process runs it.")
+    return running.take_over(records, resumed, holder)
+
+
+def _minted(account: str, data: Path | None) -> TokenSource:
+    """Tokens of the local mode's issuer for an account."""
+    from toolcrib_runner.errors import TokenUnavailable
+
+    source = options.tokens(account, None, data)
+
+    def token() -> str:
+        try:
+            return source.current()
+        except CliError as error:
+            raise TokenUnavailable(
+                f"{error.message}; start `toolcrib up`, or name a tokenFile for the agent"
+            ) from error
+
+    return token
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends a session as Ctrl-C does: paused, so that it can be resumed at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class _Progress:
+    """What is told while a session runs."""
+
+    def __init__(self, ident: str, turns: int, *, to_stderr: bool) -> None:
+        self._ident = ident
+        self._turns = turns
+        self._to_stderr = to_stderr
+
+    def line(self, text: str, style: str = "") -> None:
+        """One line."""
+        output.line(text, style=style, stderr=self._to_stderr)
+
+    def checked(self, found: Preflight) -> None:
+        """What was checked, and who has discovered what."""
+        self.line(f"Session {self._ident}", style="bold")
+        said = (
+            f"  {c.part} {c.of}: " + (f"{c.need}: {c.problem}" if c.problem else "ok") for c in found.checks
+        )
+        for line in dict.fromkeys(said):  # every agent has found the same of the registry
+            self.line(line)
+        for view in found.views:
+            tools = ", ".join(f"{name} ({' '.join(scopes)})" for name, scopes in view.tools.items())
+            self.line(f"  {view.agent} as {view.account}: {tools or 'no tools'}")
+
+    def turn(self, number: int, agent: Agent, ended: Turn | None) -> None:
+        """A turn begins or has ended."""
+        if ended is None:
+            self.line(f"Turn {number}/{self._turns} {agent.name} …")
+            return
+        tokens = ended.prompt_tokens + ended.completion_tokens
+        why = f" ({ended.error})" if ended.error else ""
+        self.line(f"  {ended.outcome}{why}: {ended.replies} replies, {tokens} tokens, {ended.seconds:.1f} s")
+        if ended.answer:
+            self.line(f"  {truncate(' '.join(ended.answer.split()), _FIRST)}")

@@ -1,0 +1,42 @@
+"""A session's use of the memory tools (`store_memory`, `get_compressed_memory`), as each agent, through the registry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toolcrib_runner.errors import RunnerError
+from toolcrib_runner.tasks import Toolbox
+
+STORE, RECALL = "store_memory", "get_compressed_memory"
+_TOKENS = 400
+_RECENT = 3
+
+
+def missing(tools: Toolbox) -> list[str]:
+    """Those of the two tools that the agent does not have."""
+    return [name for name in (RECALL, STORE) if name not in tools.tools]
+
+
+def recalled(tools: Toolbox, session: str, account: str) -> str:
+    """What the agent remembers of the session; empty if it remembers nothing, or memory does not answer."""
+    try:
+        answer: Any = tools.call(
+            RECALL,
+            {"agent_id": account, "game_session_id": session, "max_tokens": _TOKENS, "recent_count": _RECENT},
+        )
+    except RunnerError:
+        return ""
+    summary = answer.get("summary") if isinstance(answer, dict) else None
+    return summary if isinstance(summary, str) else ""
+
+
+def stored(tools: Toolbox, session: str, account: str, turn: int, message: str) -> bool:
+    """Keep what the agent answered in a turn; whether memory has it."""
+    try:
+        tools.call(
+            STORE,
+            {"agent_id": account, "turn_id": turn, "message": message, "game_session_id": session},
+        )
+    except RunnerError:
+        return False
+    return True
