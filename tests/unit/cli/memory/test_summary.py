@@ -50,6 +50,14 @@ def test_extracts_say_what_many_messages_say_and_do_not_repeat_it() -> None:
     found = [s.text for s in extract(NOTES, 2, lambda _: 1)]
 
     assert found == ["The corridor has one camera.", "The guard does not look at the camera."]
+    twice = [
+        "Guards walk corridors. Guards walk corridors slowly. Guards walk corridors armed.",
+        "Vaults hide steel. Vaults hide steel boxes.",
+    ]
+    assert [s.text for s in extract(twice, 2, lambda _: 1)] == [
+        "Guards walk corridors.",
+        "Vaults hide steel.",
+    ]
     assert [s.text for s in extract(NOTES[:1] * 5, 9, lambda _: 1)] == list(sentences(NOTES[0]))
 
 
