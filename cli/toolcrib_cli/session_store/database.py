@@ -20,8 +20,8 @@ from sqlalchemy import event, exc
 FILE = "sessions.sqlite"
 _WAIT = 30.0
 """Seconds for which a write waits for another's."""
-_CONNECT = 5
-"""Seconds to reach a server."""
+_BOUNDED = {"connect_timeout": 5, "tcp_user_timeout": 10_000, "options": "-c statement_timeout=30s"}
+"""Of PostgreSQL: seconds to reach it, milliseconds for it to acknowledge what was sent, and the longest statement."""
 _NUMBERED = re.compile(r"(\d{4})_[a-z_]+\.sql")
 _LOCK = 7_316_402_118
 """PostgreSQL's advisory lock while migrations are applied: a number that nothing else here uses."""
@@ -57,9 +57,7 @@ class Database:
                 engine = sa.create_engine(parsed, connect_args={"timeout": _WAIT})
                 _prepare_sqlite(engine)
             elif kind == "postgresql":
-                engine = sa.create_engine(
-                    parsed, pool_pre_ping=True, connect_args={"connect_timeout": _CONNECT}
-                )
+                engine = sa.create_engine(parsed, pool_pre_ping=True, connect_args=_BOUNDED)
             else:
                 raise StoreError(f"a store is SQLite or PostgreSQL, not {kind}", _ADDRESSES)
         except exc.ArgumentError:

@@ -10,11 +10,8 @@ from toolcrib_runner.tasks import Toolbox
 STORE, RECALL = "store_memory", "get_compressed_memory"
 _TOKENS = 400
 _RECENT = 3
-
-
-def missing(tools: Toolbox) -> list[str]:
-    """Those of the two tools that the agent does not have."""
-    return [name for name in (RECALL, STORE) if name not in tools.tools]
+_LONGEST = 16_000
+"""Characters of a message; the example's tools take 16,384."""
 
 
 def recalled(tools: Toolbox, session: str, account: str) -> str:
@@ -35,7 +32,7 @@ def stored(tools: Toolbox, session: str, account: str, turn: int, message: str) 
     try:
         tools.call(
             STORE,
-            {"agent_id": account, "turn_id": turn, "message": message, "game_session_id": session},
+            {"agent_id": account, "turn_id": turn, "message": message[:_LONGEST], "game_session_id": session},
         )
     except RunnerError:
         return False

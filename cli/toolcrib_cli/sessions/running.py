@@ -28,7 +28,7 @@ STILL = 3 * BEAT
 """Seconds without one, after which a session may be taken over."""
 _LONGEST = 256 * 1024
 """Characters of an answer that are kept."""
-_DONE = frozenset({"running", "interrupted"})
+_AGAIN = frozenset({"running", "interrupted"})
 """Outcomes of turns that are to be done again."""
 Told = Callable[[int, Agent, Turn | None], None]
 """Told when a turn begins (None) and when it has ended."""
@@ -128,7 +128,7 @@ class Run:
             Beating(self._records, self._session, self._holder, self._beat) as beating,
         ):
             for number in range(1, self._definition.turns + 1):
-                if number in turns and turns[number].outcome not in _DONE:
+                if number in turns and turns[number].outcome not in _AGAIN:
                     continue
                 if self._records.beat(self._session, self._holder):
                     self._records.leave(self._session, self._holder, State.PAUSED, "asked for")
