@@ -94,6 +94,12 @@ def changes(before: Mapping[str, Any] | None, tool: PublishedTool) -> list[str]:
     return found
 
 
+def texts(path: str, before: str | None, now: str | None) -> list[str]:
+    """The same of a text that stands beside the tool; None: it is not known, or there is none."""
+    both = {name: {} if text is None else {path: text} for name, text in (("-", before), ("+", now))}
+    return list(_changed(both["-"], both["+"]))
+
+
 def _changed_parts(
     before: Mapping[str, Any], tool: PublishedTool
 ) -> Iterator[tuple[str, Any, Any, str | None]]:

@@ -95,11 +95,13 @@ class Reviewed:
         assert entry is not None
         return entry.status
 
-    def approve(self) -> None:
-        """Approve every tool as its status has it."""
+    def approve(self, *names: str) -> None:
+        """Approve these tools, or every one, as their status has them."""
         for entry in self.stage.world.all("Tool"):
             tool = entry.resource
             assert isinstance(tool, Tool)
+            if names and tool.name not in names:
+                continue
             spec = tool.spec.model_dump(mode="json", by_alias=True, exclude_none=True)
             owners = [{"apiVersion": "toolcrib.dev/v1alpha1", "kind": "ToolServer", "name": "files",
                        "uid": "uid-files", "controller": True}]  # fmt: skip

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from toolcrib import approvals, publishing
@@ -34,6 +34,8 @@ class Shown:
     uid: str
     warnings: tuple[Weakness, ...] = ()
     """What a scanner says of it."""
+    server: Mapping[str, Any] = field(default_factory=dict)
+    """Status of the ToolServer that it comes from."""
 
     @property
     def digest(self) -> str:
@@ -96,7 +98,23 @@ class Shown:
     @property
     def changes(self) -> list[str]:
         """What differs from what was approved, a line a value; everything where nothing is known of that."""
-        return approvals.changes(self.before, self.tool)
+        return [*approvals.changes(self.before, self.tool), *self._instructions()]
+
+    def _instructions(self) -> list[str]:
+        """The server's instructions as they were approved and as they are, where they differ and are known."""
+        said = (self.before or {}).get("sourceDigests")
+        old = said.get("instructions") if isinstance(said, dict) else None
+        new = self.tool.source_digests.get("instructions")
+        if old == new:
+            return []
+        was, now = (
+            self.server.get(text) if wanted is not None and self.server.get(of) == wanted else None
+            for wanted, text, of in (
+                (old, "approvedInstructions", "approvedInstructionsDigest"),
+                (new, "instructions", "instructionsDigest"),
+            )
+        )
+        return approvals.texts("instructions of the server", was, now)
 
     @property
     def approval(self) -> dict[str, Any]:
@@ -167,7 +185,14 @@ def shown(
         annotations=metadata.get("annotations") or {},
         uid=str(metadata.get("uid", "")),
         warnings=() if scanner is None else scanner.weaknesses(found),
+        server=_status(found, servers),
     )
+
+
+def _status(tool: Tool, servers: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    body = servers.get(f"{tool.metadata.namespace or 'default'}/{tool.spec.server}")
+    status = None if body is None else body.get("status")
+    return status if isinstance(status, dict) else {}
 
 
 def _server(tool: Tool, servers: Mapping[str, Mapping[str, Any]]) -> ToolServer | None:

@@ -155,6 +155,14 @@ def mark_of(spec: ToolSpec) -> bytes:
     return hashlib.sha256(digest.canonical(written)).digest()[:16]
 
 
+def instructions_digest(instructions: str) -> str | None:
+    """As `sourceDigests` of a Tool has it; None where the server says nothing, or what JSON cannot carry."""
+    try:
+        return digest.sha256(instructions) if instructions else None
+    except ValueError:
+        return None
+
+
 def _source_digests(definition: ListedTool, instructions: str) -> dict[str, str]:
     """What the server says and no Tool holds; ValueError where JSON cannot carry it."""
     said = {

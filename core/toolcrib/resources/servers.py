@@ -330,6 +330,19 @@ class ToolServerStatus(Model):
         max_length=MOST_INSTRUCTIONS,
         description="What the server tells models of all its tools, escaped and cut. No model gets it from Toolcrib.",
     )
+    instructions_digest: str | None = Field(
+        default=None,
+        max_length=80,
+        description="sha256 of the whole instructions, as spec.sourceDigests of its tools has it.",
+    )
+    approved_instructions: str | None = Field(
+        default=None,
+        max_length=MOST_INSTRUCTIONS,
+        description="The instructions with which all its tools were approved last, escaped and cut.",
+    )
+    approved_instructions_digest: str | None = Field(
+        default=None, max_length=80, description="sha256 of the whole approved instructions."
+    )
     conditions: Conditions = Field(default=(), description="Ready, Accepted, Verified, Imported, Drifted.")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from toolcrib.resources.conditions import MAX_MESSAGE, ConditionReason
 from toolcrib.text import truncate
+from toolcrib.wire.publish import PublishedTool
 from toolcrib_operator.kinds.approval import remedy
 from toolcrib_operator.kinds.facts import Facts
 from toolcrib_operator.kinds.verdicts import Cause, ToolVerdict
@@ -34,11 +35,28 @@ def drifted(server: Ref, facts: Facts) -> tuple[bool, Cause]:
     return True, Cause(ConditionReason.TOOLS_CHANGED if changed else ConditionReason.TOOLS_NEW, message)
 
 
+def approved_with(server: Ref, facts: Facts, instructions: str | None) -> bool:
+    """Whether a server has tools, and all are approved with instructions of this digest."""
+    found = list(_approvals(server, facts))
+    return bool(found) and all(
+        cause.reason is ConditionReason.APPROVED and tool.source_digests.get("instructions") == instructions
+        for _, tool, cause in found
+    )
+
+
 def _waiting(server: Ref, facts: Facts) -> Iterable[tuple[Ref, Cause]]:
+    for ref, _, cause in _approvals(server, facts):
+        if cause.reason is not ConditionReason.APPROVED:
+            yield ref, cause
+
+
+def _approvals(server: Ref, facts: Facts) -> Iterable[tuple[Ref, PublishedTool, Cause]]:
     for ref in facts.links.of(server):
         record = facts.records.get(ref)
         verdict = None if record is None else record.verdict
-        if not isinstance(verdict, ToolVerdict) or verdict.published is None or verdict.approval is None:
-            continue
-        if verdict.approval.reason is not ConditionReason.APPROVED:
-            yield ref, verdict.approval
+        if (
+            isinstance(verdict, ToolVerdict)
+            and verdict.published is not None
+            and verdict.approval is not None
+        ):
+            yield ref, verdict.published, verdict.approval

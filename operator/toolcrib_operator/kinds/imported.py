@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from toolcrib.imports.definitions import LeftOut
@@ -28,7 +28,8 @@ class Carried:
         held: Tools that it lacks and that are kept, since it shrank.
         left_out: tools that no Tool was written for.
         done: whether everything is written; else `problem` says what is in the way, if anything is.
-        instructions: what the server says of all its tools.
+        instructions: what the server says of all its tools, cut.
+        instructions_digest: of the whole; None: it says nothing.
     """
 
     imported: int = 0
@@ -37,6 +38,7 @@ class Carried:
     done: bool = False
     problem: str = ""
     instructions: str = ""
+    instructions_digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,26 +110,39 @@ def shrunk_since(entry: Entry) -> str | None:
     return str(found.get("lastTransitionTime") or "") or None
 
 
-def fields(state: ImportState | None) -> dict[str, object]:
-    """What the server says of itself, and of its last whole list; nothing where nothing is known."""
+def fields(
+    entry: Entry, state: ImportState | None, approved: Callable[[str | None], bool]
+) -> dict[str, object]:
+    """What the server says of itself, and of its last whole list; nothing where nothing is known.
+
+    Args:
+        entry: the ToolServer.
+        state: what is known.
+        approved: whether all its tools are approved, and with instructions of this digest.
+    """
     seen = None if state is None else state.seen
     if seen is None or seen.set_digest is None:
         return {}
     info = {"name": seen.server_name, "version": seen.server_version}
     carried = None if state is None else state.carried
-    said = carried.instructions if carried is not None and carried.done else None
+    said: dict[str, object] = {}
+    if carried is not None and carried.done:
+        text = truncate(escape(truncate(carried.instructions, MOST_INSTRUCTIONS)), MOST_INSTRUCTIONS) or None
+        said = {"instructions": text, "instructionsDigest": carried.instructions_digest}
+        if approved(carried.instructions_digest):
+            said |= {
+                "approvedInstructions": text,
+                "approvedInstructionsDigest": carried.instructions_digest,
+            }
+        else:
+            kept = ("approvedInstructions", "approvedInstructionsDigest")
+            said |= {key: entry.status.get(key) for key in kept}
     return {
         "serverInfo": {key: value for key, value in info.items() if value is not None} or None,
         "protocolVersion": seen.protocol_version,
         "toolCount": seen.tools,
         "setDigest": seen.set_digest,
-        **(
-            {}
-            if said is None
-            else {
-                "instructions": truncate(escape(truncate(said, MOST_INSTRUCTIONS)), MOST_INSTRUCTIONS) or None
-            }
-        ),
+        **said,
     }
 
 

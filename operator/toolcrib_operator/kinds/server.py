@@ -14,7 +14,7 @@ from toolcrib.text import truncate
 from toolcrib.wire.imports import ServerWanted
 from toolcrib.wire.publish import Credential
 from toolcrib_operator.kinds import imported
-from toolcrib_operator.kinds.drift import DRIFTED, drifted
+from toolcrib_operator.kinds.drift import DRIFTED, approved_with, drifted
 from toolcrib_operator.kinds.facts import SERVER, SERVERS, Batch, Facts
 from toolcrib_operator.kinds.kind import Governed, Situation
 from toolcrib_operator.kinds.records import Record
@@ -179,7 +179,10 @@ class ServerKind(Governed):
         rows = [("Ready", ready.reason is ConditionReason.READY, ready), ("Accepted", True, accepted),
                 ("Verified", known, seen), ("Imported", whole, carried),
                 (DRIFTED, *drifted(entry.ref, situation.facts))]  # fmt: skip
-        return Desired(status(entry, rows, now, **imported.fields(state)), provisional=waits or pending)
+        known_fields = imported.fields(
+            entry, state, lambda said: approved_with(entry.ref, situation.facts, said)
+        )
+        return Desired(status(entry, rows, now, **known_fields), provisional=waits or pending)
 
 
 def _not_started(server: ToolServer, facts: Facts) -> Cause | None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from toolcrib.errors import EpochFenced
-from toolcrib.imports.definitions import Imported, LeftOut
+from toolcrib.imports.definitions import Imported, LeftOut, instructions_digest
 from toolcrib.imports.plan import Plan, Standing, plan
 from toolcrib.resources import durations
 from toolcrib.resources.servers import MOST_INSTRUCTIONS, ToolServer
@@ -237,7 +237,8 @@ class Imports:
         refused = await self._carry_out(ref, work, plan_, standing)
         left_out = tuple(sorted((*plan_.left_out, *refused), key=lambda left: left.tool))
         work.carried = Carried(plan_.imported - len(refused), len(plan_.held), left_out, done=True,
-                               instructions=listed.instructions[:MOST_INSTRUCTIONS])  # fmt: skip
+                               instructions=listed.instructions[:MOST_INSTRUCTIONS],
+                               instructions_digest=instructions_digest(listed.instructions))  # fmt: skip
         work.done = goal
         if any(left.passing for left in left_out):
             work.done = None

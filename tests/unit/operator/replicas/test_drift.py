@@ -7,7 +7,7 @@ import pytest
 
 from operator_harness import MemoryReplica
 from quarantine_stage import Reviewed, reviewing, toolserver
-from toolcrib.imports.definitions import imported
+from toolcrib.imports.definitions import imported, instructions_digest
 from toolcrib.resources import ToolServer, parse
 from toolcrib.resources.conditions import MAX_MESSAGE
 from toolcrib.resources.servers import MOST_INSTRUCTIONS
@@ -83,6 +83,45 @@ async def test_other_instructions_quarantine_all_tools_of_the_server_and_stand_i
         assert len(found.status()["instructions"]) <= MOST_INSTRUCTIONS
         replica.serve(listing("a", "b"))
         await until(lambda: found.callable == {"a", "b"} and found.drifted[1] == "NothingDrifted")
+
+
+async def test_the_instructions_that_were_approved_stay_beside_others_until_all_tools_are_approved_with_those() -> (
+    None
+):
+    replica = MemoryReplica()
+    replica.serve(listing("a", "b", instructions="First."))
+    async with reviewing(replica, toolserver()) as found:
+
+        def approved() -> str | None:
+            said = found.status()
+            text, digest = said.get("approvedInstructions"), said.get("approvedInstructionsDigest")
+            assert digest == (None if text is None else instructions_digest(text))
+            return text
+
+        def current(text: str) -> bool:
+            said = found.status()
+            return (said.get("instructions"), said.get("instructionsDigest")) == (
+                text,
+                instructions_digest(text),
+            )
+
+        await until(lambda: current("First."))
+        assert approved() is None
+        await found.approved("a", "b")
+        await until(lambda: approved() == "First.")
+        for text in ("Second.", "Third.", "Fourth."):
+            replica.serve(listing("a", "b", instructions=text))
+            await until(lambda text=text: current(text) and found.callable == set())  # type: ignore[misc]
+            assert approved() == "First."
+
+        def one_waits() -> bool:
+            found.approve("a")
+            return found.callable == {"a"} and "1 tools are quarantined" in found.drifted[2]
+
+        await until(one_waits, interval=0.05)
+        assert approved() == "First."
+        await found.approved("a", "b")
+        await until(lambda: approved() == "Fourth.")
 
 
 async def test_without_approval_nothing_drifts_and_other_instructions_write_no_tool_again() -> None:
