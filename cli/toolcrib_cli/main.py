@@ -24,6 +24,7 @@ try:
     from toolcrib_cli import examples, options, output
     from toolcrib_cli.commands import (
         access,
+        access_requests,
         access_suggest,
         agents,
         agents_view,
@@ -104,6 +105,12 @@ app.add_typer(imports.app, name="import", rich_help_panel=_MANIFESTS)
 app.add_typer(access.app, name="access", rich_help_panel=_CLUSTER)
 app.add_typer(approvals.app, name="approvals", rich_help_panel=_CLUSTER)
 access.app.command("suggest", epilog=examples.epilog(access_suggest.suggest))(access_suggest.suggest)
+for _name, _command in (
+    ("requests", access_requests.requests),
+    ("approve", access_requests.approve),
+    ("reject", access_requests.reject),
+):
+    access.app.command(_name, epilog=examples.epilog(_command))(_command)
 audit.app.command("replay", epilog=examples.epilog(audit_replay.replay))(audit_replay.replay)
 app.add_typer(audit.app, name="audit", rich_help_panel=_CLUSTER)
 agent = typer.Typer(help="Run agents, stop them, and start them again.", no_args_is_help=True)

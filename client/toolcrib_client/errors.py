@@ -144,11 +144,19 @@ BY_CODE: Mapping[str, type[ToolcribError]] = {
     "ambiguous_name": AmbiguousName,
     **dict.fromkeys(("invalid_arguments", "arguments_too_complex"), InvalidArguments),
     **dict.fromkeys(
-        ("invalid_cursor", "cursor_stale", "invalid_json", "invalid_request", "list_too_large", "too_large"),
+        (
+            "invalid_cursor",
+            "cursor_stale",
+            "invalid_json",
+            "invalid_request",
+            "list_too_large",
+            "too_large",
+            "already_granted",
+        ),
         InvalidRequest,
     ),
     **dict.fromkeys(("tool_error", "input_required"), ToolFailed),
-    "limit_exceeded": LimitExceeded,
+    **dict.fromkeys(("limit_exceeded", "too_many_requests"), LimitExceeded),
     **dict.fromkeys(
         (
             *("backend_auth_failed", "backend_busy", "backend_unavailable", "credential_pending"),
@@ -167,6 +175,7 @@ BY_CODE: Mapping[str, type[ToolcribError]] = {
         (
             *("audit_unavailable", "index_unavailable", "internal", "large_requests_busy", "request_timeout"),
             *("limits_unavailable", "not_ready", "policy_stale", "shutting_down", "too_many_streams"),
+            "requests_unavailable",
         ),
         RegistryUnavailable,
     ),

@@ -33,6 +33,7 @@ from toolcrib_operator.kinds.table import KINDS
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.metrics import Propagated
 from toolcrib_operator.ports import Replicas
+from toolcrib_operator.replicas.access import AccessDesk
 from toolcrib_operator.replicas.anchoring import Anchoring
 from toolcrib_operator.replicas.imports import Imports
 from toolcrib_operator.replicas.index import IndexSync
@@ -40,7 +41,7 @@ from toolcrib_operator.replicas.probes import ProbeReports
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.replicas.registrations import RegistrationIntake
 from toolcrib_operator.replicas.servers import ServerReports
-from toolcrib_operator.settings import OperatorSettings
+from toolcrib_operator.settings import OperatorSettings, RegistrationSettings
 from toolcrib_operator.state import Leading, State
 from toolcrib_operator.uninstall import release
 from toolcrib_operator.watches.recorder import Memo, watch
@@ -150,27 +151,27 @@ async def _lead(
             Admitted(external=not watched), cluster if watched else None, settings=settings.policies
         )
         probes = None if settings.probes is None else ProbeReports(publisher, make, settings=settings.probes)
-        imports = Imports(world, publisher, ServerReports(publisher, make), KubeApplier(kube))
+        imports = Imports(world, publisher, ServerReports(publisher, make), applier := KubeApplier(kube))
         loop = Loop(
             world, publisher, index_sync, cluster, settings=settings.loop, policies=policies, probes=probes, imports=imports,
             on_propagated=propagated.observe,
         )  # fmt: skip
-        intake = None
-        if settings.registration is not None:
-            intake = RegistrationIntake(
-                world, publisher, cluster, make, loop.published, settings=settings.registration
-            )
+        desk = AccessDesk(world, publisher, cluster, applier, decided=propagated.decided)
+        intake = RegistrationIntake(
+            world, publisher, cluster, make, loop.published, settings=settings.registration or RegistrationSettings(),
+            registers=settings.registration is not None, desk=desk,
+        )  # fmt: skip
         anchoring = _anchoring(settings, kube, publisher)
         state.leading = Leading(
-            world, resync, publisher, index_sync, loop, intake, anchoring, probes, imports
+            world, resync, publisher, index_sync, loop, intake, desk, anchoring, probes, imports
         )
         tasks = [
             asyncio.create_task(loop.run(stop), name="loop"),
             asyncio.create_task(elector.keep(stop), name="lease"),
             asyncio.create_task(_watch(kube, world, resync, stop), name="watch"),
+            asyncio.create_task(intake.run(stop), name="outbox"),
+            asyncio.create_task(desk.run(stop), name="access requests"),
         ]
-        if intake is not None:
-            tasks.append(asyncio.create_task(intake.run(stop), name="registrations"))
         # whatever becomes of the anchors, grants and revocations go on
         beside = [asyncio.create_task(anchoring.run(stop), name="anchors")] if anchoring is not None else []
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -29,6 +29,8 @@ _PROCESS = ProcessCollector(registry=None)
 NAMESPACES = 100
 """Namespaces with a series of their own."""
 PROPAGATION_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+OUTCOMES = ("created", "exists", "absent", "full", "refused", "failed")
+DECISION_BUCKETS = (60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 86400.0, 3 * 86400.0, 7 * 86400.0)
 _Family = GaugeMetricFamily | CounterMetricFamily
 
 # fmt: off
@@ -77,6 +79,10 @@ WRITE_FAILURES = Metric(CounterMetricFamily, "toolcrib_operator_write_failures",
 WATCH_REPAIRS = Metric(CounterMetricFamily, "toolcrib_operator_watch_repairs", (), "Lists that repaired a watch.")
 ADMISSION_POLICY_INTACT = Metric(GaugeMetricFamily, "toolcrib_admission_policy_intact", (),
     "Whether the admission policies are in place, unaltered; while they are not, no new grant takes effect.")
+ACCESS_REQUESTS = Metric(CounterMetricFamily, "toolcrib_access_requests", ("outcome",),
+    "Access requests of agents: created, exists (asked again), absent (no such tool may be asked for), full, refused, failed.")
+ACCESS_DECISION_SECONDS = Metric(Histogram, "toolcrib_access_decision_seconds", ("outcome",),
+    "From an access request to its end: approved, rejected or expired.", DECISION_BUCKETS)
 REGISTRATIONS = Metric(CounterMetricFamily, "toolcrib_operator_registrations", (), "Tools created for registrations.")
 AUDIT_ANCHOR_TIMESTAMP_SECONDS = Metric(GaugeMetricFamily, "toolcrib_audit_anchor_timestamp_seconds", ("replica",),
     "When the head of a replica's decision log was last written to the anchors, or found there.")
@@ -101,21 +107,31 @@ SERIES_FOLDED = Metric(GaugeMetricFamily, "toolcrib_operator_series_folded", ("m
 
 
 class Propagated:
-    """The histogram of how long changes take to be in effect on every replica."""
+    """The histograms: how long changes take to be in effect on every replica, and access requests to be decided."""
 
     def __init__(self) -> None:
         self.histogram = PROPAGATION_SECONDS.on(None)
+        self.decisions = ACCESS_DECISION_SECONDS.on(None)
+        for outcome in ("approved", "rejected", "expired"):
+            self.decisions.labels(outcome)
 
     def observe(self, seconds: float) -> None:
         """Count one revision."""
         self.histogram.observe(seconds)
+
+    def decided(self, outcome: str, seconds: float) -> None:
+        """Count one access request."""
+        self.decisions.labels(outcome).observe(seconds)
 
 
 class StateCollector(Collector):
     """Metrics of one State."""
 
     def __init__(
-        self, state: State, propagated: Propagated | None = None, clock: Callable[[], float] = time.time
+        self,
+        state: State,
+        propagated: Propagated | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._state = state
         self._propagated = propagated or Propagated()
@@ -131,6 +147,7 @@ class StateCollector(Collector):
             yield from _leading(self._state.leading)
             yield from _grants(self._state.leading.loop.grants.rows(self._clock()))
             yield from self._propagated.histogram.collect()
+            yield from self._propagated.decisions.collect()
 
 
 def _leading(parts: Leading) -> Iterator[_Family]:
@@ -169,6 +186,9 @@ def _leading(parts: Leading) -> Iterator[_Family]:
         yield _one(ADMISSION_POLICY_INTACT, float(admitted.problem is None))
     if parts.intake is not None:
         yield _one(REGISTRATIONS, parts.intake.created)
+    if parts.desk is not None:
+        outcomes = parts.desk.outcomes
+        yield _of(ACCESS_REQUESTS, {(outcome,): float(outcomes[outcome]) for outcome in OUTCOMES})
     if parts.anchoring is not None:
         yield from _anchors(parts.anchoring)
     yield _one(EVENTS_DROPPED, parts.loop.events.dropped)

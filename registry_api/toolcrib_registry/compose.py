@@ -60,6 +60,7 @@ from toolcrib_registry.offerings.updates import Updates
 from toolcrib_registry.outbound.guard import ReplaceablePolicy, target
 from toolcrib_registry.outbound.programs import BesidePrograms, Programs
 from toolcrib_registry.policy import registration
+from toolcrib_registry.policy.access_requests import AccessDesk
 from toolcrib_registry.policy.outbox import OutboxQueue
 from toolcrib_registry.policy.registration import Registrar
 from toolcrib_registry.policy.staging import Staging
@@ -181,6 +182,7 @@ async def build(
     backend: ToolBackend | None = None,
     counters: Counters | None = None,
     registrar: Registrar | None = None,
+    desk: AccessDesk | None = None,
     oauth: ClientTokens | None = None,
     remedies: Remedies = CLUSTER,
     declared: Callable[[], Collection[str]] | None = None,
@@ -260,10 +262,8 @@ async def build(
     )
     engine = SearchEngine(searcher, entries, clock)
     admin = settings.admin_issuer_settings
-    outbox = None
-    if settings.registration and registrar is None:
-        limits = settings.limits
-        outbox = OutboxQueue(state, within=limits.registration_seconds, capacity=limits.registrations)
+    limits = settings.limits
+    outbox = OutboxQueue(state, within=limits.registration_seconds, capacity=limits.registrations)
     bulkheads = Bulkheads(each=settings.limits.backend_calls)
     metrics.observe_calls(in_progress=lambda: bulkheads.in_progress, waiting=lambda: bulkheads.waiting)
     breakers = Breakers(
@@ -350,6 +350,7 @@ async def build(
         large=large,
         registrar=(registrar or outbox) if settings.registration else None,
         outbox=outbox,
+        desk=desk or outbox,
         check_address=registration.address_check(policy),
         prober=prober,
         importer=importer,

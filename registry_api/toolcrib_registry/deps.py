@@ -24,6 +24,7 @@ from toolcrib_registry.limits.large_requests import LargeRequests
 from toolcrib_registry.metrics.recorder import Metrics
 from toolcrib_registry.offerings.lists import OfferedLists
 from toolcrib_registry.offerings.updates import Updates
+from toolcrib_registry.policy.access_requests import AccessDesk
 from toolcrib_registry.policy.outbox import OutboxQueue
 from toolcrib_registry.policy.registration import AddressCheck, Registrar
 from toolcrib_registry.policy.staging import Staging
@@ -40,7 +41,8 @@ class Deps:
     """The parts of one registry.
 
     `admin` verifies tokens of the admin listener; None: nobody is let in there. `registrar` None: registration is
-    off. `outbox` is the registrar of a cluster: the operator empties it. `oauth` is the local issuer's token endpoint.
+    off. `outbox` is the registrar and the desk of a cluster: the operator empties it. `desk` takes access requests.
+    `oauth` is the local issuer's token endpoint.
     `resources` are the paths that have tokens of their own, each with what verifies them in the place of `agents`.
     `is_down` tells whether a tool's backend is down, as far as this replica knows.
     `declared` tells the service accounts (`namespace/name`) that manifests declare where no operator says which exist.
@@ -71,8 +73,9 @@ class Deps:
     offered: OfferedLists
     updates: Updates
     is_down: Callable[[PublishedTool], bool]
+    outbox: OutboxQueue
+    desk: AccessDesk
     registrar: Registrar | None = None
-    outbox: OutboxQueue | None = None
     check_address: AddressCheck | None = None
     oauth: ClientTokens | None = None
     declared: Callable[[], Collection[str]] | None = None

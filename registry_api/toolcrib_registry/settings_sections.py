@@ -143,6 +143,11 @@ class Mcp(Section):
         description="Also offer intelligent_tool_finder, search_registry and invoke_mcp_tool, for agents of "
         "the MCP Gateway & Registry project.",
     )
+    request_access: bool = Field(
+        default=False,
+        description="Also offer request_access, by which an agent asks people for a tool. Only tools of namespaces "
+        "labelled `toolcrib.dev/requests: enabled` can be asked for.",
+    )
     list_bytes: int = Field(
         default=64 << 20,
         ge=1 << 20,

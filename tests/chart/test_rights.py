@@ -76,6 +76,9 @@ def test_the_operator_writes_nothing_of_ours_but_status_finalizers_and_imported_
         ("agentscopebindings/status", "patch"),
         ("clusteragentscopebindings/status", "patch"),
         ("agents/status", "patch"),
+        ("accessrequests", "create"),
+        ("accessrequests", "delete"),
+        ("accessrequests/status", "patch"),
         ("events", "create"),
     }
 

@@ -110,12 +110,13 @@ def test_further_settings_go_over_what_the_chart_makes(token: Path, tmp_path: Pa
 def test_the_tools_of_mcp_are_those_that_the_values_switch_on(token: Path, tmp_path: Path) -> None:
     plain = _registry(render(), token, tmp_path).mcp
     split = _registry(render({"registry": {"mcp": {"splitCalls": True}}}), token, tmp_path).mcp
-    both = {"splitCalls": True, "compatibleNames": True}
+    both = {"splitCalls": True, "compatibleNames": True, "requestAccess": True}
     all_of_them = _registry(render({"registry": {"mcp": both}}), token, tmp_path).mcp
 
     assert (plain.split_calls, plain.compatible_names) == (False, False)
     assert (split.split_calls, split.compatible_names) == (True, False)
     assert (all_of_them.split_calls, all_of_them.compatible_names) == (True, True)
+    assert (split.request_access, all_of_them.request_access) == (False, True)
 
 
 def test_issuers_and_hosts_of_the_values_reach_the_registry(token: Path, tmp_path: Path) -> None:

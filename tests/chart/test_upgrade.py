@@ -139,7 +139,14 @@ def test_definitions_that_were_applied_first_are_taken_over_when_told_to(
     history: History, server: ApiServer
 ) -> None:
     """Helm 4 applies on the server, where kubectl's fields are its own until conflicts are forced."""
-    names = ("tools", "toolservers", "agentscopebindings", "clusteragentscopebindings", "agents")
+    names = (
+        "tools",
+        "toolservers",
+        "agentscopebindings",
+        "clusteragentscopebindings",
+        "agents",
+        "accessrequests",
+    )
     crds = [f"{name}.toolcrib.dev" for name in names]
     # the API server takes each away only after it has looked for objects left of it, every 5 s, and tries again ever later
     deleted = server.kubectl("delete", "crd", *crds, timeout=600)

@@ -305,7 +305,7 @@ BAD: list[Manifest] = [
 
 
 FULL: dict[str, Manifest] = {
-    "Agent": agent_manifests.FULL, "Tool": tool(
+    **agent_manifests.FULL, "Tool": tool(
         name="read_file", server="files", title="Reader", description="Reads", scopes=["a:use", "b:use"],
         scopeMatch="Any", tags=["t"], examples=["e"], inputSchema={"type": "object", "properties": {"a": {}}},
         outputSchema={"type": "string"}, returns="text", annotations={"readOnlyHint": True}, state="Deprecated",
@@ -451,7 +451,7 @@ def test_every_field_spoilt_in_every_way_is_judged_alike(
 
     differences = [d for body in tried if (d := difference(body, verdict))]
 
-    assert len(tried) > 300
+    assert len(tried) > 250
     assert not differences, f"{len(differences)} of {len(tried)} differ:\n" + "\n".join(differences[:40])
 
 

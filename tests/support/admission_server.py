@@ -28,6 +28,7 @@ PLURALS = {
     "AgentScopeBinding": "agentscopebindings",
     "ClusterAgentScopeBinding": "clusteragentscopebindings",
     "Agent": "agents",
+    "AccessRequest": "accessrequests",
 }
 CLIENT = {"kind": "OAuthClient", "issuer": "https://login.example", "clientId": "cli"}
 MERGE = "application/merge-patch+json"

@@ -1,7 +1,8 @@
-"""Manifests of Agents, good and bad: rows of the tables that models and API server are compared by."""
+"""Manifests of Agents and AccessRequests, good and bad: rows of the tables that models and API server are compared by."""
 
 from typing import Any
 
+import access_request_manifests
 import manifests
 
 Manifest = dict[str, Any]
@@ -24,6 +25,7 @@ GOOD = [
     *(agent(subjects=each) for each in ([CLIENT, USER], [CLIENT] * 16, None)),
     agent(mode="auto", core=["a/b", "a-b/c.d"], model=MODEL),
     agent(model={"name": "m"}),
+    *access_request_manifests.GOOD,
 ]
 BAD = [
     *(agent(subjects=each) for each in ([], [CLIENT] * 17)),
@@ -36,8 +38,9 @@ BAD = [
     *(agent(core=each) for each in (["read"], ["a/b", "a/b"], [])),
     *(agent(model=each) for each in ({}, {"name": "m", "baseURL": "ftp://x"})),
     agent(tools=["a/b"]),
+    *access_request_manifests.BAD,
 ]
-FULL = agent(
+_FULL = agent(
     serviceAccountName="bot",
     subjects=[CLIENT, USER],
     suspended=True,
@@ -46,3 +49,4 @@ FULL = agent(
     core=["a/b"],
     model=MODEL,
 )
+FULL = {"Agent": _FULL, "AccessRequest": access_request_manifests.FULL}

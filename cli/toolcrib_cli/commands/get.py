@@ -55,7 +55,8 @@ def get(
     kind: Annotated[
         str,
         typer.Argument(
-            help="tools (tl), toolservers (ts), agentscopebindings (asb), clusteragentscopebindings (casb), agents (ag), or toolcrib for all kinds.",
+            help="tools (tl), toolservers (ts), agentscopebindings (asb), clusteragentscopebindings (casb), agents (ag), "
+            "accessrequests (areq), or toolcrib for all kinds.",
             autocompletion=_kinds,
         ),
     ],

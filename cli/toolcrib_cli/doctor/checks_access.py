@@ -17,10 +17,18 @@ OPERATOR: dict[tuple[str, str], frozenset[str]] = {
     (GROUP, "agentscopebindings"): frozenset({"list", "watch", "patch"}),
     (GROUP, "clusteragentscopebindings"): frozenset({"list", "watch", "patch"}),
     (GROUP, "agents"): frozenset({"list", "watch", "patch"}),
+    (GROUP, "accessrequests"): frozenset({"list", "watch", "create", "delete"}),
     (GROUP, "bindings"): frozenset({"release"}),
     **{
         (GROUP, f"{plural}/status"): frozenset({"patch"})
-        for plural in ("tools", "toolservers", "agentscopebindings", "clusteragentscopebindings", "agents")
+        for plural in (
+            "tools",
+            "toolservers",
+            "agentscopebindings",
+            "clusteragentscopebindings",
+            "agents",
+            "accessrequests",
+        )
     },
     **{
         ("", plural): frozenset({"list", "watch"}) for plural in ("namespaces", "serviceaccounts", "services")

@@ -5,6 +5,7 @@ search-index.sqlite  definitions and vectors
 vectors.sqlite       vectors by the hash of their texts, so that none is made twice
 registrations/       runtime registrations, a Tool manifest each
 agents/              Agents that `toolcrib agent suspend` wrote, a manifest each
+access/              access requests, and the bindings that approve them, a manifest each
 approvals.json       which tools are approved, and as what
 imported.json        tools of ToolServers, for a start while a server is away
 decisions.jsonl      the decision log, with decisions.000001.jsonl, … where it was rotated
@@ -35,6 +36,7 @@ from toolcrib_cli.errors import CliError, Exit
 
 _ATTEMPTS = 5
 AGENTS = "agents"
+ACCESS = "access"
 
 
 class Store:

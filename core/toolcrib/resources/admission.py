@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolcrib.resources import agent_policies, tool_policies
+from toolcrib.resources import access_policies, agent_policies, tool_policies
 from toolcrib.resources.meta import GROUP
 from toolcrib.resources.policy_parts import (
     CONTROLLED_BEFORE,
@@ -98,6 +98,7 @@ def _specs(account: str | None) -> dict[str, tuple[dict[str, Any], str]]:
         "bindings-equip": (_equip(), "Deny"),
         "bindings-lift": (_lift(), "Deny"),
         "bindings-release": (_release(), "Deny"),
+        "bindings-approve": (access_policies.approve(), "Deny"),
         "tools-gate": (tool_policies.gate(), "Deny"),
         "servers-gate": (tool_policies.gate_of_servers(), "Deny"),
         "tools-approve": (tool_policies.approve(), "Deny"),

@@ -111,6 +111,9 @@ class ConditionReason(StrEnum):
     NO_REPLICAS = "NoReplicas"
     SUSPENDED = "Suspended"
     NOT_SUSPENDED = "NotSuspended"
+    ACCESS_REQUESTED = "AccessRequested"
+    ACCESS_APPROVED = "AccessApproved"
+    ACCESS_REJECTED = "AccessRejected"
     EXPIRED = "Expired"
     NOT_YET_VALID = "NotYetValid"
     IN_FORCE = "InForce"
@@ -214,6 +217,9 @@ MEANINGS: dict[ConditionReason, str] = {
     ConditionReason.NO_REPLICAS: "The operator has found no registry replica.",
     ConditionReason.SUSPENDED: "The agent is suspended: its identities get nothing.",
     ConditionReason.NOT_SUSPENDED: "The agent is not suspended: its identities get what bindings grant them.",
+    ConditionReason.ACCESS_REQUESTED: "An agent asks for the tool, and nobody has decided yet.",
+    ConditionReason.ACCESS_APPROVED: "A binding of the request's name grants the tool; it says until when.",
+    ConditionReason.ACCESS_REJECTED: "The request was rejected; the message says why.",
     ConditionReason.EXPIRED: "expiresAt has passed: the binding grants nothing any more.",
     ConditionReason.NOT_YET_VALID: "notBefore is in the future: the binding grants nothing yet.",
     ConditionReason.IN_FORCE: "The binding's dates include now.",
@@ -304,6 +310,7 @@ NEXT_STEPS: dict[ConditionReason, str] = {
     ConditionReason.ADMISSION_POLICY_UNREAD: "If this lasts, `/readyz` of the operator says why.",
     ConditionReason.NOT_PROPAGATED: "If this lasts, check the registry's pods, and `/readyz` of the operator.",
     ConditionReason.NO_REPLICAS: "Check that the registry runs and its admin Service selects it.",
+    ConditionReason.ACCESS_REQUESTED: "Decide: `toolcrib access requests`, then `toolcrib access approve NAME --for 4h` or `reject`.",
     ConditionReason.EXPIRED: "Renew `spec.expiresAt`, or delete the binding.",
     ConditionReason.NOT_YET_VALID: "Wait, or change `spec.notBefore`.",
     ConditionReason.MATCHES_NOTHING: "Check scopes, servers and patterns.",

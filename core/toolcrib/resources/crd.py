@@ -110,12 +110,25 @@ COLUMNS["Agent"] = [
     _REASON,
     _AGE,
 ]
+COLUMNS["AccessRequest"] = [
+    _column(
+        "State",
+        ".status.conditions[?(@.type=='Decided')].reason",
+        "AccessRequested, AccessApproved or AccessRejected.",
+    ),
+    _column("Tool", ".spec.tool", "The Tool that is asked for."),
+    _column("Subject", ".spec.subject.name", "Who asks."),
+    _column("Client", ".spec.subject.clientId", "Who asks, where it is an OAuthClient.", wide=True),
+    _column("Why", ".spec.why", "The agent's own words, which nobody checked.", wide=True),
+    _AGE,
+]
 _CONDITION_TYPES = {
     "Tool": ("Ready", "Accepted", "Indexed"),
     "ToolServer": ("Ready", "Accepted", "Verified"),
     "AgentScopeBinding": ("Ready", "Accepted", "Propagated"),
     "ClusterAgentScopeBinding": ("Ready", "Accepted", "Propagated"),
     "Agent": ("Ready", "Accepted", "Suspended", "Propagated"),
+    "AccessRequest": ("Decided",),
 }
 
 

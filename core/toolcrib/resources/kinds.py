@@ -9,13 +9,14 @@ from pydantic import ValidationError
 
 from toolcrib.errors import Finding, InvalidManifest
 from toolcrib.resources import metadata, mistakes
+from toolcrib.resources.access_requests import AccessRequest
 from toolcrib.resources.agents import Agent
 from toolcrib.resources.bindings import AgentScopeBinding, ClusterAgentScopeBinding
 from toolcrib.resources.meta import API_VERSION, ObjectMeta
 from toolcrib.resources.servers import ToolServer
 from toolcrib.resources.tools import Tool
 
-Resource = Tool | ToolServer | AgentScopeBinding | ClusterAgentScopeBinding | Agent
+Resource = Tool | ToolServer | AgentScopeBinding | ClusterAgentScopeBinding | Agent | AccessRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ KINDS: dict[str, Kind] = {
             ClusterAgentScopeBinding,
         ),
         Kind("Agent", "agents", "agent", "ag", True, Agent),
+        Kind("AccessRequest", "accessrequests", "accessrequest", "areq", True, AccessRequest),
     )
 }
 

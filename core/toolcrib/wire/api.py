@@ -150,6 +150,26 @@ ToolName = Annotated[
 ]
 
 
+class AccessRequestBody(Request):
+    """`POST /v1/access-requests`."""
+
+    model_config = example(tool_id="heist/database-query", why="The user asks for last month's orders.")
+
+    tool_id: str = Field(min_length=1, max_length=512, description="The id of the tool, as namespace/name.")
+    why: str = Field(
+        min_length=1, max_length=280, description="What it is for, in a sentence: people read it."
+    )
+
+
+class AccessRequested(Answer):
+    """An access request that waits for people."""
+
+    model_config = example(request="heist/database-query-1f2e3d4c", state="open")
+
+    request: str = Field(description="Its namespace/name. Asking again returns the same while it is open.")
+    state: str = "open"
+
+
 class DescribeRequest(Request):
     """`POST /v1/describe`."""
 

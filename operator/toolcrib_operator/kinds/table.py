@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolcrib.resources.kinds import Resource
+from toolcrib_operator.kinds.access_request import ACCESS_REQUEST_KIND
 from toolcrib_operator.kinds.agent import AGENT_KIND
 from toolcrib_operator.kinds.binding import BINDING, CLUSTER_BINDING
 from toolcrib_operator.kinds.kind import Kind
@@ -23,6 +24,7 @@ KINDS: tuple[Kind, ...] = (
     BINDING,
     CLUSTER_BINDING,
     AGENT_KIND,
+    ACCESS_REQUEST_KIND,
     SERVICE_ACCOUNTS,
     NAMESPACES,
     SERVICES,

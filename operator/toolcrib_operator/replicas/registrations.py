@@ -1,7 +1,7 @@
-"""Runtime registrations: while this operator leads, it empties the outbox of every replica that is up to date.
+"""The outbox: while this operator leads, it empties that of every replica that is up to date.
 
-Off unless switched on (DESIGN §6, Runtime registration). What is created here is an object like any other: the World
-hears of it, and the loop publishes it.
+Runtime registrations are off unless switched on (DESIGN §6, Runtime registration). What is created here is an object like
+any other: the World hears of it, and the loop publishes it. `access` answers access requests.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from collections.abc import Awaitable, Callable
 
 from toolcrib.errors import EpochFenced
 from toolcrib.telemetry import logs
-from toolcrib.wire.outbox import OutboxAck, OutboxAcks, OutboxEntry
+from toolcrib.wire.outbox import Outbox, OutboxAck, OutboxAcks, OutboxEntry
 from toolcrib.wire.publish import Revision
 from toolcrib_operator.errors import ClusterUnavailable, Conflict, Gone, Invalid, ReplicaUnavailable
 from toolcrib_operator.kinds.registration import is_taken, manifest_of
 from toolcrib_operator.ports import Creator, OutboxChannel
+from toolcrib_operator.replicas.access import AccessDesk
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import RegistrationSettings
 from toolcrib_operator.timers import Backoff, wait
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 REQUEST_ID = "toolcrib.dev/request-id"
 """Annotation: the request that asked for the registration, as the logs of registry and operator name it."""
 _LATE = "The operator received the registration too late. Nothing changed; try again."
+_OFF = "The operator does not serve registrations. Nothing changed; start it with --runtime-registration."
 _AWAY = "The API server did not confirm that the Tool was created. Try again."
 
 
@@ -43,6 +45,8 @@ class RegistrationIntake:
         published: Callable[[int], Awaitable[Revision]],
         *,
         settings: RegistrationSettings,
+        registers: bool = True,
+        desk: AccessDesk | None = None,
     ) -> None:
         """
         Args:
@@ -52,9 +56,12 @@ class RegistrationIntake:
             channel: the outbox of a replica, by its name.
             published: waits until a change of `world` is confirmed by every replica (`Loop.published`).
             settings: the one namespace, and times.
+            registers: whether registrations are served; else each is refused at once.
+            desk: answers access requests; None: they are left alone.
         """
         self._world, self._publisher, self._creator = world, publisher, creator
         self._channel, self._published, self._settings = channel, published, settings
+        self._registers, self._desk = registers, desk
         self.problems: dict[str, str] = {}
         self.created = 0
 
@@ -96,9 +103,9 @@ class RegistrationIntake:
             started, asked = time.monotonic(), asked + 1
             logs.request_id.set(f"op-{epoch}-outbox-{asked}")
             try:
-                entries = (await channel.outbox(epoch, self._settings.wait)).entries
-                if entries:
-                    await channel.acknowledge(OutboxAcks(epoch=epoch, acks=await self._settle(entries)))
+                found = await channel.outbox(epoch, self._settings.wait)
+                if acks := (*await self._settle(found.entries), *await self._asked(found)):
+                    await channel.acknowledge(OutboxAcks(epoch=epoch, acks=acks))
             except EpochFenced as error:
                 self._publisher.fenced(error)
                 return
@@ -110,8 +117,18 @@ class RegistrationIntake:
             self.problems.pop(name, None)
             trouble.over("the outbox is read again", extra=logs.about(replica=name))
             backoff.reset()
-            if not entries and time.monotonic() - started < 0.1:
+            if not acks and time.monotonic() - started < 0.1:
                 await wait(stop, 0.2)  # it did not wait: it is stopping
+
+    async def _asked(self, found: Outbox) -> tuple[OutboxAck, ...]:
+        """The answers to access requests."""
+        if self._desk is None:
+            return ()
+        now, acks = time.monotonic(), []
+        for entry in found.access:
+            with logs.working_on(entry.request_id or logs.request_id.get()):
+                acks.append(await self._desk.settle(entry, now + entry.seconds))
+        return tuple(acks)
 
     async def _settle(self, entries: tuple[OutboxEntry, ...]) -> tuple[OutboxAck, ...]:
         """Create what is asked for; return when every replica has it, or has had time enough."""
@@ -139,6 +156,8 @@ class RegistrationIntake:
             ), change
 
         namespace = self._settings.namespace
+        if not self._registers:
+            return ack("failed", _OFF)
         about = logs.about_object("Tool", entry.tool.tool_id)
         try:
             manifest = manifest_of(entry.tool, namespace)

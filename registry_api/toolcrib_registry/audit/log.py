@@ -57,6 +57,7 @@ class OtherAction(StrEnum):
 
     REGISTER = "register"
     ACCESS_REVIEW = "access-review"
+    ACCESS_REQUEST = "access-request"
     MCP = "mcp"  # a message that was refused before its method was read
     ADMIN = "admin"
 

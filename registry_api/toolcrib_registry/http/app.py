@@ -22,6 +22,7 @@ from toolcrib_registry.http.edge import AdminEdge, Edge, OnePort
 from toolcrib_registry.http.problems import ProblemError, broken, invalid, problem_of
 from toolcrib_registry.http.route_table import Line, RouteTable
 from toolcrib_registry.http.routes import (
+    access_requests,
     access_review,
     admin,
     assertion_keys,
@@ -91,6 +92,7 @@ def mcp_endpoints(deps: Deps) -> tuple[Endpoint, ...]:
             sessions,
             split_calls=settings.split_calls,
             compatible_names=settings.compatible_names,
+            request_access=settings.request_access,
         ),
         DirectView(deps, ToolLists(settings.list_bytes), calls, offered, sessions),
     )
@@ -155,7 +157,7 @@ def _with_routes(app: FastAPI) -> FastAPI:
 def _agents(app: FastAPI, clients: ClientTokens | None) -> FastAPI:
     routers = [
         operations.router, simple.router, catalog.router, search.router, compat.router, watch.router,
-        mcp_routes.router, access_review.router, assertion_keys.router, resource_metadata.router, servers.router,
+        mcp_routes.router, access_review.router, access_requests.router, assertion_keys.router, resource_metadata.router, servers.router,
     ]  # fmt: skip
     if clients is not None:
         routers.append(oauth.router(clients))

@@ -114,6 +114,7 @@ AGENTS: tuple[Line, ...] = (
     _reads("GET", "/mcp/direct", Access.IDENTITY, Action.WATCH),
     _reads("GET", "/v1/access-review", Access.IDENTITY, OtherAction.ACCESS_REVIEW),
     _takes("/v1/access-review", OtherAction.ACCESS_REVIEW),
+    _takes("/v1/access-requests", OtherAction.ACCESS_REQUEST),
 )
 """The agents' listener."""
 OAUTH = (Line("POST", "/oauth/token", Access.PUBLIC, Action.LIST, Body.FORM, FORM_BYTES),)

@@ -14,12 +14,20 @@ from toolcrib.authorizer import Action
 from toolcrib.schemas.objects import of_objects
 from toolcrib.text import short
 from toolcrib.view import AmbiguousName
-from toolcrib.wire.api import DescribedTool, LoadRequest, Request, ToolName
+from toolcrib.wire.api import (
+    AccessRequestBody,
+    AccessRequested,
+    DescribedTool,
+    LoadRequest,
+    Request,
+    ToolName,
+)
 from toolcrib.wire.compat import FinderRequest, SemanticRequest
 from toolcrib.wire.publish import PublishedTool
 from toolcrib.wire.search import MinScore, ServerName, Tag, Whole
-from toolcrib_registry.calls import definitions, service
+from toolcrib_registry.calls import access, definitions, service
 from toolcrib_registry.calls.service import Named
+from toolcrib_registry.failures import Failure
 from toolcrib_registry.mcp import calling, results, tool_texts
 from toolcrib_registry.mcp.calling import Calls
 from toolcrib_registry.mcp.outcomes import OfView, Outcome, Plain, Shown
@@ -84,7 +92,7 @@ class MetaTools:
         parts: of the registry.
         calls: makes calls.
         offered: answers for resources and prompts.
-        split_calls, compatible_names: see `tool_texts.offered`.
+        split_calls, compatible_names, request_access: see `tool_texts.offered`.
     """
 
     path = "/mcp"
@@ -103,9 +111,12 @@ class MetaTools:
         *,
         split_calls: bool = False,
         compatible_names: bool = False,
+        request_access: bool = False,
     ) -> None:
         self._parts, self._calls, self.offered, self.sessions = parts, calls, offered, sessions
-        self._offered = tool_texts.offered(split_calls=split_calls, compatible_names=compatible_names)
+        self._offered = tool_texts.offered(
+            split_calls=split_calls, compatible_names=compatible_names, request_access=request_access
+        )
         self._listed = orjson.Fragment(orjson.dumps(self._offered))
         known: Mapping[str, Callable[[Client, ToolCall], Awaitable[Outcome]]] = {
             "search_tools": self._search,
@@ -114,6 +125,7 @@ class MetaTools:
             "call_tool": self._call,
             "call_read_tool": self._call_read,
             "call_write_tool": self._call_write,
+            "request_access": self._request,
             "intelligent_tool_finder": self._finder,
             "search_registry": self._registry,
             "invoke_mcp_tool": self._invoke,
@@ -214,6 +226,14 @@ class MetaTools:
         except AmbiguousName:
             return None
         return None if tool is None else tool.annotations.get("readOnlyHint") is True
+
+    async def _request(self, client: Client, call: ToolCall) -> Outcome:
+        asked = AccessRequestBody.model_validate(call.arguments)
+        try:
+            name = await access.ask(self._parts, client.asker, asked.tool_id, asked.why)
+        except Failure as failure:
+            return Plain(calling.failed(client.version, failure, call.arguments))
+        return Plain(results.of_value(client.version, AccessRequested(request=name).model_dump()))
 
     async def _finder(self, client: Client, call: ToolCall) -> Outcome:
         asked = FinderRequest.model_validate(call.arguments)

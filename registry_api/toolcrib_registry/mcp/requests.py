@@ -19,6 +19,7 @@ from toolcrib_registry.mcp.following import Followed
 from toolcrib_registry.mcp.mirrors import Fields
 from toolcrib_registry.mcp.outcomes import Outcome
 from toolcrib_registry.mcp.protocol import is_stateless
+from toolcrib_registry.policy.access_requests import AccessDesk
 from toolcrib_registry.policy.state import CallerView
 from toolcrib_registry.search.engine import SearchEngine
 from toolcrib_registry.settings import RegistrySettings
@@ -36,6 +37,9 @@ class Parts(CallParts, Protocol):
 
     @property
     def search(self) -> SearchEngine: ...
+
+    @property
+    def desk(self) -> AccessDesk: ...
 
     @property
     def large(self) -> LargeRequests: ...

@@ -51,6 +51,13 @@ LOAD = _tool(
 CALL = _call("call_tool", "Call a tool. args must fit its input schema.")
 CALL_READ = _call("call_read_tool", "Call a tool that only reads.", reads=True)
 CALL_WRITE = _call("call_write_tool", "Call a tool that may change something.")
+REQUEST = _tool(
+    "request_access",
+    "Ask people for a tool that you may not call. Nothing changes until somebody approves.",
+    ["tool_id", "why"],
+    tool_id=_TEXT,
+    why={**_TEXT, "description": "What it is for, at most 280 characters"},
+)
 FINDER = _tool(
     "intelligent_tool_finder",
     "Find tools by what they do.",
@@ -79,12 +86,16 @@ INVOKE = _tool(
 )
 
 
-def offered(*, split_calls: bool = False, compatible_names: bool = False) -> tuple[Definition, ...]:
+def offered(
+    *, split_calls: bool = False, compatible_names: bool = False, request_access: bool = False
+) -> tuple[Definition, ...]:
     """The tools that are listed.
 
     Args:
         split_calls: two tools call, one for tools that only read.
         compatible_names: the names of the MCP Gateway & Registry project, too.
+        request_access: one tool asks people for access, too.
     """
     calls = (CALL_READ, CALL_WRITE) if split_calls else (CALL,)
-    return (SEARCH, DESCRIBE, *calls, LOAD, *((FINDER, REGISTRY, INVOKE) if compatible_names else ()))
+    others = ((REQUEST,) if request_access else ()) + ((FINDER, REGISTRY, INVOKE) if compatible_names else ())
+    return (SEARCH, DESCRIBE, *calls, LOAD, *others)

@@ -1,4 +1,4 @@
-"""Runtime registrations of a cluster: the registry writes nothing there, it queues them for the operator.
+"""Registrations and access requests of a cluster: the registry writes nothing there, it queues them for the operator.
 
 A caller waits here; the operator long-polls, creates the Tool, and acknowledges (DESIGN §6, Runtime registration).
 Used from one event loop only.
@@ -9,17 +9,27 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from toolcrib.telemetry import logs
 from toolcrib.wire.outbox import (
+    AccessEntry,
     Outbox,
     OutboxAck,
     OutboxAcks,
     OutboxEntry,
 )
 from toolcrib.wire.publish import PublishedTool
+from toolcrib_registry.policy.access_requests import (
+    AccessAbsent,
+    AccessAsked,
+    AccessFailed,
+    AccessFull,
+    AccessRefused,
+)
 from toolcrib_registry.policy.registration import (
     AlreadyRegistered,
     RegistrationFailed,
@@ -30,13 +40,15 @@ from toolcrib_registry.policy.state import PolicyState
 
 BATCH = 50
 """Entries handed out at a time."""
+ASKED_EACH = 3
+"""Access requests of one caller that may wait at one time."""
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """One registration whose caller waits, until `deadline` (monotonic seconds)."""
+    """What one caller waits for, until `deadline` (monotonic seconds)."""
 
-    tool: PublishedTool
+    asked: PublishedTool | AccessAsked
     allowed: Callable[[], bool]
     deadline: float
     request_id: str
@@ -44,16 +56,25 @@ class _Waiting:
     handed_out: int = 0
     ack: OutboxAck | None = None
 
+    @property
+    def key(self) -> Hashable:
+        """Of several with one key the eldest is handed out alone."""
+        return (
+            self.asked.tool_id
+            if isinstance(self.asked, PublishedTool)
+            else (self.asked.tool_id, self.asked.subject)
+        )
+
 
 class OutboxQueue:
-    """A `Registrar` that has the operator create the Tools."""
+    """A `Registrar` and an `AccessDesk` that have the operator create the objects."""
 
     def __init__(self, state: PolicyState, *, within: float = 10.0, capacity: int = 100) -> None:
         """
         Args:
             state: says when a tool is in effect here, and which epochs are over.
             within: seconds that a caller waits at most.
-            capacity: callers that may wait at one time.
+            capacity: callers that may wait at one time, for registrations and for access requests apart.
         """
         self._state = state
         self._within = within
@@ -72,15 +93,40 @@ class OutboxQueue:
             RegistrationRefused: it is no valid Tool; nothing has changed.
             RegistrationFailed: too many wait, or it was not in effect in time; the message says if it may still come.
         """
-        if len(self._waiting) >= self._capacity:
+        if sum(isinstance(w.asked, PublishedTool) for w in self._waiting.values()) >= self._capacity:
             raise RegistrationFailed(
                 "Too many registrations are waiting for the operator. Nothing has changed; retry later."
             )
-        waiting = _Waiting(tool, allowed, time.monotonic() + self._within, logs.request_id.get())
+        with self._queued(tool, allowed) as waiting:
+            await self._registered(waiting, tool)
+
+    async def ask(self, asked: AccessAsked) -> str:
+        """As `AccessDesk`."""
+        waits = [w.asked for w in self._waiting.values() if isinstance(w.asked, AccessAsked)]
+        if sum(each.subject == asked.subject for each in waits) >= ASKED_EACH:
+            raise AccessFull
+        if len(waits) >= self._capacity:
+            raise AccessFailed("Too many access requests are waiting for the operator. Retry later.")
+        with self._queued(asked, lambda: True) as waiting:
+            await self._until(lambda: waiting.ack is not None, waiting.deadline)
+        ack = waiting.ack
+        if ack is None and not waiting.handed_out:
+            raise AccessFailed("No operator has taken the request. Nothing has changed; retry later.")
+        if ack is None:
+            raise AccessFailed(
+                "The operator has taken the request but not confirmed it. Asking again does no harm."
+            )
+        if (problem := _PROBLEMS.get(ack.outcome)) is not None:
+            raise problem(ack.detail)
+        return ack.detail
+
+    @contextmanager
+    def _queued(self, asked: PublishedTool | AccessAsked, allowed: Callable[[], bool]) -> Iterator[_Waiting]:
+        waiting = _Waiting(asked, allowed, time.monotonic() + self._within, logs.request_id.get())
         self._waiting[waiting.id] = waiting
         self._move()
         try:
-            await self._acknowledged(waiting)
+            yield waiting
         finally:
             del self._waiting[waiting.id]
             self._move()
@@ -103,12 +149,15 @@ class OutboxQueue:
         now, found = time.monotonic(), self._open()[:BATCH]
         for waiting in found:
             waiting.handed_out += 1
-        return Outbox(
-            entries=tuple(
-                OutboxEntry(id=w.id, tool=w.tool, seconds=w.deadline - now, request_id=w.request_id)
-                for w in found
-            )
-        )
+        entries, access = [], []
+        for w in found:
+            head: dict[str, Any] = {"id": w.id, "seconds": w.deadline - now, "request_id": w.request_id}
+            if isinstance(w.asked, PublishedTool):
+                entries.append(OutboxEntry(tool=w.asked, **head))
+            else:
+                asked = {each.name: getattr(w.asked, each.name) for each in fields(w.asked)}
+                access.append(AccessEntry(**asked, **head))
+        return Outbox(entries=tuple(entries), access=tuple(access))
 
     def acknowledge(self, acks: OutboxAcks) -> None:
         """Take the operator's answers; those to nobody are dropped.
@@ -122,9 +171,7 @@ class OutboxQueue:
                 waiting.ack = ack
         self._move()
 
-    async def _acknowledged(self, waiting: _Waiting) -> None:
-        tool = waiting.tool
-
+    async def _registered(self, waiting: _Waiting, tool: PublishedTool) -> None:
         def forbidden() -> bool:
             return not waiting.handed_out and not waiting.allowed()
 
@@ -156,11 +203,11 @@ class OutboxQueue:
 
     def _open(self) -> list[_Waiting]:
         """What may be handed out; of several with one name only the eldest. The power may have gone while it waited."""
-        now, first = time.monotonic(), {w.tool.tool_id: w for w in reversed(self._waiting.values())}
+        now, first = time.monotonic(), {w.key: w for w in reversed(self._waiting.values())}
         return [
             w
             for w in self._waiting.values()
-            if w.ack is None and w.deadline > now and first[w.tool.tool_id] is w and w.allowed()
+            if w.ack is None and w.deadline > now and first[w.key] is w and w.allowed()
         ]
 
     async def _until(self, holds: Callable[[], bool], deadline: float) -> None:
@@ -176,6 +223,9 @@ class OutboxQueue:
     def _move(self) -> None:
         self._moved.set()
         self._moved = asyncio.Event()
+
+
+_PROBLEMS = {"absent": AccessAbsent, "full": AccessFull, "refused": AccessRefused, "failed": AccessFailed}
 
 
 def _same(held: PublishedTool, asked: PublishedTool) -> bool:

@@ -28,6 +28,12 @@ def _rights_of_today() -> list[dict[str, Any]]:
         {"apiGroups": [""], "resources": ["serviceaccounts", "services"], **reads},
         {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], **reads},
         {"apiGroups": ["toolcrib.dev"], "resources": ["toolservers", "agents"], **reads},
+        {
+            "apiGroups": ["toolcrib.dev"],
+            "resources": ["accessrequests"],
+            "verbs": [*reads["verbs"], "create", "delete"],
+        },
+        {"apiGroups": ["toolcrib.dev"], "resources": ["accessrequests/status"], "verbs": ["patch"]},
         {"apiGroups": ["toolcrib.dev"], "resources": ["bindings"], "verbs": ["release"]},
     ]
     subject = {"kind": "ServiceAccount", "name": f"{RELEASE}-operator", "namespace": SYSTEM}

@@ -19,7 +19,14 @@ ADMIN_TOKEN = "toolcrib-test-admin"  # of a throwaway server on loopback
 
 _HOSTS = ("localhost", "127.0.0.1", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
-TOOLCRIB_KINDS = ("tools", "toolservers", "agentscopebindings", "clusteragentscopebindings", "agents")
+TOOLCRIB_KINDS = (
+    "tools",
+    "toolservers",
+    "agentscopebindings",
+    "clusteragentscopebindings",
+    "agents",
+    "accessrequests",
+)
 _GROUPS = {
     **dict.fromkeys(TOOLCRIB_KINDS, "/apis/toolcrib.dev/v1alpha1"),
     "leases": "/apis/coordination.k8s.io/v1",

@@ -28,6 +28,7 @@
 {{- /* only what is on: images of earlier versions do not know it */}}
 {{- $mcp := dict -}}
 {{- if $r.mcp.splitCalls -}}{{- $_ := set $mcp "split_calls" true -}}{{- end -}}
+{{- if $r.mcp.requestAccess -}}{{- $_ := set $mcp "request_access" true -}}{{- end -}}
 {{- if $r.mcp.compatibleNames -}}{{- $_ := set $mcp "compatible_names" true -}}{{- end -}}
 {{- with $mcp -}}{{- $_ := set $c "mcp" . -}}{{- end -}}
 {{- $oauth := dict -}}

@@ -33,7 +33,6 @@ from toolcrib_registry.http.bodies import BODY, too_large
 from toolcrib_registry.http.documentation import BEARER, problems
 from toolcrib_registry.http.problems import ProblemError
 from toolcrib_registry.http.requests import DepsOf
-from toolcrib_registry.policy.outbox import OutboxQueue
 from toolcrib_registry.policy.staging import StageTooLarge
 from toolcrib_registry.search.errors import SearchError
 
@@ -228,7 +227,7 @@ async def server_list(deps: DepsOf, request: Request) -> Response:
 @router.get(
     "/v1/admin/outbox",
     openapi_extra=BEARER,
-    responses=problems(*_TOKEN, "registration_off", "epoch_fenced", "invalid_request"),
+    responses=problems(*_TOKEN, "epoch_fenced", "invalid_request"),
 )
 async def outbox(
     deps: DepsOf,
@@ -236,21 +235,21 @@ async def outbox(
     epoch: Annotated[int, Query(ge=0, lt=1 << 63, description="The asking leader's.")],
     wait: Annotated[float, Query(ge=0, le=30, description="Seconds to wait for a first entry.")] = 0.0,
 ) -> Outbox:
-    """Runtime registrations that wait to be created; each until it is acknowledged."""
+    """Registrations and access requests that wait to be created; each until it is acknowledged."""
     with _refusals(deps):
-        return await _outbox(deps).entries(epoch, wait, gone=request.is_disconnected)
+        return await deps.outbox.entries(epoch, wait, gone=request.is_disconnected)
 
 
 @router.post(
     "/v1/admin/outbox",
     openapi_extra=_takes(OutboxAcks),
-    responses=problems(*_TOKEN, "registration_off", "epoch_fenced"),
+    responses=problems(*_TOKEN, "epoch_fenced"),
 )
 async def acknowledge(deps: DepsOf, request: Request) -> ReplicaState:
     """Say what became of entries; one whose caller has gone is ignored."""
     body = await _read(request, OutboxAcks)
     with _refusals(deps):
-        _outbox(deps).acknowledge(body)
+        deps.outbox.acknowledge(body)
     return deps.state.report()
 
 
@@ -280,11 +279,3 @@ def _problem(
         case StageTooLarge():
             return too_large(error.limit)
     return ProblemError("index_unavailable", str(error)[:300], headers={"Retry-After": "5"})
-
-
-def _outbox(deps: DepsOf) -> OutboxQueue:
-    if deps.outbox is None:
-        raise ProblemError(
-            "registration_off", "This replica does not queue registrations. Set registration: true."
-        )
-    return deps.outbox

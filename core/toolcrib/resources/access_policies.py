@@ -1,0 +1,31 @@
+"""The admission policy of bindings that approve an AccessRequest: nobody approves a request of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toolcrib.resources.meta import GROUP
+from toolcrib.resources.policy_parts import WHERE, policy, validation
+
+_DOCS = "docs/guides/access-for-a-while.md"
+
+
+def approve() -> dict[str, Any]:
+    """The author of a binding that an AccessRequest owns is none of its subjects. `grant` and `equip` are asked as ever."""
+    owned = (
+        "has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, o.kind == 'AccessRequest'"
+        f" && o.apiVersion.startsWith('{GROUP}/'))"
+    )
+    account = "'system:serviceaccount:' + (has(s.namespace) ? s.namespace : variables.within) + ':' + s.name"
+    itself = (
+        f"object.spec.subjects.all(s, s.kind == 'ServiceAccount' ? request.userInfo.username != {account}"
+        " : s.kind == 'OAuthClient' ? request.userInfo.username != s.clientId"
+        " : request.userInfo.username != s.name)"
+    )
+    check = validation(
+        itself,
+        f'"you may not approve a request of your own: " + request.userInfo.username + " asks for it (see {_DOCS})"',
+        f"you may not approve a request of your own (see {_DOCS})",
+    )
+    conditions = [{"name": "owned", "expression": owned}]
+    return policy(("AgentScopeBinding",), ["CREATE", "UPDATE"], conditions, WHERE, [check])
