@@ -81,6 +81,7 @@ ADMISSION_POLICY_INTACT = Metric(GaugeMetricFamily, "toolcrib_admission_policy_i
     "Whether the admission policies are in place, unaltered; while they are not, no new grant takes effect.")
 ACCESS_REQUESTS = Metric(CounterMetricFamily, "toolcrib_access_requests", ("outcome",),
     "Access requests of agents: created, exists (asked again), absent (no such tool may be asked for), full, refused, failed.")
+ACCESS_REQUESTS_OPEN = Metric(GaugeMetricFamily, "toolcrib_access_requests_open", (), "Access requests that nobody has decided.")
 ACCESS_DECISION_SECONDS = Metric(Histogram, "toolcrib_access_decision_seconds", ("outcome",),
     "From an access request to its end: approved, rejected or expired.", DECISION_BUCKETS)
 REGISTRATIONS = Metric(CounterMetricFamily, "toolcrib_operator_registrations", (), "Tools created for registrations.")
@@ -187,6 +188,7 @@ def _leading(parts: Leading) -> Iterator[_Family]:
     if parts.intake is not None:
         yield _one(REGISTRATIONS, parts.intake.created)
     if parts.desk is not None:
+        yield _one(ACCESS_REQUESTS_OPEN, parts.desk.open)
         outcomes = parts.desk.outcomes
         yield _of(ACCESS_REQUESTS, {(outcome,): float(outcomes[outcome]) for outcome in OUTCOMES})
     if parts.anchoring is not None:

@@ -17,9 +17,10 @@ from realparts.processes import wait_until
 from realparts.required import require_real
 from toolcrib import names
 from toolcrib.audit import anchors as audit_anchors
+from toolcrib.resources.bindings import SubjectKind
 from toolcrib.wire.imports import ListedTool, ServerList
-from toolcrib.wire.outbox import OutboxEntry
-from toolcrib.wire.publish import AuditHead
+from toolcrib.wire.outbox import AccessEntry, OutboxEntry
+from toolcrib.wire.publish import AuditHead, PublishedSubject
 
 ROOT = Path(__file__).parents[2]
 RBAC = ROOT / "examples/cluster/rbac.yaml"
@@ -50,6 +51,8 @@ def audited(tmp_path: Path) -> Iterator[tuple[ApiServer, Path]]:
             applied = server.kubectl("apply", "-f", str(ROOT / path))
             assert applied.returncode == 0, applied.stderr
         server.create_namespace("heist")
+        labelled = server.kubectl("label", "namespace", "heist", "toolcrib.dev/requests=enabled")
+        assert labelled.returncode == 0, labelled.stderr
         applied = server.kubectl("apply", "-f", str(ROOT / "examples/heist/20-service.yaml"))
         assert applied.returncode == 0, applied.stderr
         yield server, log
@@ -168,6 +171,14 @@ def test_the_roles_hold_every_right_that_is_used_and_no_other(
             asked = published_tool(tool_id, uid="runtime:fx", name="fx", scopes=("fx:use",))
             replica.wanted.append(OutboxEntry(id="1", tool=asked, seconds=60))
             wait_until(lambda: [(a.id, a.outcome) for a in replica.acks] == [("1", "created")])
+            bot = PublishedSubject(kind=SubjectKind.SERVICE_ACCOUNT, namespace="heist", name="bot")
+            asking = AccessEntry(
+                id="2", tool_id="heist/calculator", subject=bot, account_uid="gone", seconds=60
+            )
+            replica.asked.append(asking)
+            wait_until(lambda: [(a.id, a.outcome) for a in replica.acks[1:]] == [("2", "created")])
+            # its account is not there, so the request goes too
+            wait_until(lambda: ("delete", "toolcrib.dev", "accessrequests") in used(log)[0])
             wait_until(lambda: anchored() == [1])
             replica.audit = AuditHead(chain="registry-0@a", seq=2, hash="1" * 64)
             wait_until(lambda: anchored() == [1, 2])

@@ -28,6 +28,7 @@ from toolcrib.wire.imports import (
 )
 from toolcrib.wire.index import IndexAnswer, IndexInventory, IndexRequest
 from toolcrib.wire.outbox import (
+    AccessEntry,
     Outbox,
     OutboxAck,
     OutboxAcks,
@@ -59,6 +60,7 @@ class MemoryReplica:
         self.heartbeats: list[Heartbeat] = []
         self.index_requests: list[IndexRequest] = []
         self.wanted: list[OutboxEntry] = []
+        self.asked: list[AccessEntry] = []
         self.acks: list[OutboxAck] = []
         self.backend_probes: dict[str, BackendProbe] = {}
         self.left_out = 0
@@ -223,16 +225,17 @@ class MemoryReplica:
         self._up()
         deadline = time.monotonic() + wait
         self.asking += 1
-        while not self.wanted and not self.stopping and time.monotonic() < deadline:  # noqa: ASYNC110
+        while not (self.wanted or self.asked) and not self.stopping and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         self.asking -= 1
-        return Outbox(entries=tuple(self.wanted))
+        return Outbox(entries=tuple(self.wanted), access=tuple(self.asked))
 
     async def acknowledge(self, acks: OutboxAcks) -> ReplicaState:
         self._up()
         self.acks += acks.acks
         done = {ack.id for ack in acks.acks}
         self.wanted = [entry for entry in self.wanted if entry.id not in done]
+        self.asked = [entry for entry in self.asked if entry.id not in done]
         return self.state
 
 

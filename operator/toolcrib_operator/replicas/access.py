@@ -21,6 +21,7 @@ from toolcrib_operator.kinds.access_request import (
     ACCESS_REQUEST,
     DECIDED,
     is_full,
+    is_open,
     is_over,
     same,
     tool_asked,
@@ -67,6 +68,8 @@ class AccessDesk:
         self._world, self._publisher, self._creator, self._applier = world, publisher, creator, applier
         self._decided, self._clock = decided, clock
         self.outcomes: Counter[str] = Counter()
+        self.open = 0
+        """Requests that wait for people, as of the last look."""
         self._one_at_a_time = asyncio.Lock()
         self._seen: set[str] = set()
 
@@ -85,6 +88,7 @@ class AccessDesk:
                 continue
             entries = self._world.all(ACCESS_REQUEST)
             self._count(entries, began)
+            self.open = sum(is_open(entry, self._world) for entry in entries)
             for entry in entries:
                 if is_over(entry, self._world, self._clock()):
                     await self._delete(entry)

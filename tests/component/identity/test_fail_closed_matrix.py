@@ -168,6 +168,8 @@ HOW: dict[tuple[str, str], Asked] = {
     ("GET", "/mcp/direct"): Asked(Answer(200)),
     ("GET", "/v1/access-review"): Asked(CALL, path=f"/v1/access-review?tool={NAME}", known=(200, 403)),
     ("POST", "/v1/access-review"): Asked(CALL, {"tool": NAME}, known=(200, 403)),
+    ("POST", "/v1/access-requests"): Asked(  # nobody takes it here
+        Answer(503, "requests_unavailable"), {"tool_id": TOOL.tool_id, "why": "x"}, known=(409,)),
     ("GET", "/health"): OPEN,
     ("GET", "/healthz"): OPEN,
     ("GET", "/readyz"): OPEN,
