@@ -118,7 +118,15 @@ class Creator(Protocol):
         ...
 
 
-class Applier(Protocol):
+class Deleter(Protocol):
+    """Deletes objects."""
+
+    async def delete(self, ref: Ref, *, uid: str) -> None:
+        """Delete the object of this uid; one that is gone already is no error. Raises Conflict: it is another one."""
+        ...
+
+
+class Applier(Deleter, Protocol):
     """Writes and deletes imported Tools. It never takes over one that is another's.
 
     Both methods raise ClusterUnavailable: perhaps it was done, perhaps not, or the operator may not.
@@ -135,10 +143,6 @@ class Applier(Protocol):
             Conflict: another object has the name. Gone: there is no such namespace or kind.
             Invalid: it is refused for what it is.
         """
-        ...
-
-    async def delete(self, ref: Ref, *, uid: str) -> None:
-        """Delete the object of this uid; one that is gone already is no error. Raises Conflict: it is another one."""
         ...
 
 

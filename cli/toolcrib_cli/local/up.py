@@ -30,6 +30,7 @@ from toolcrib.wire.publish import Revision
 from toolcrib_cli import example_tools
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.local import demo
+from toolcrib_cli.local.access import LocalAccess
 from toolcrib_cli.local.api_docs import ApiDocs
 from toolcrib_cli.local.approvals import FILE as APPROVALS
 from toolcrib_cli.local.approvals import Approvals
@@ -46,7 +47,7 @@ from toolcrib_cli.local.registrations import Registrations
 from toolcrib_cli.local.replica import InProcessReplica
 from toolcrib_cli.local.report import Report
 from toolcrib_cli.local.settings import Options, settings_of, told
-from toolcrib_cli.local.store import AGENTS, Store
+from toolcrib_cli.local.store import ACCESS, AGENTS, Store
 from toolcrib_cli.local.tour import Tour
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.kinds.facts import SERVER
@@ -113,8 +114,9 @@ async def _up(options: Options, store: Store) -> None:
     world = World(condense=False)
     approvals = Approvals(store.path(APPROVALS))
     store.path(AGENTS).mkdir(mode=0o700, exist_ok=True)
+    access = LocalAccess(store.path(ACCESS), world)
     folders = Folders(
-        (*options.manifests, store.path("registrations"), store.path(AGENTS)),
+        (*options.manifests, store.path("registrations"), store.path(AGENTS), store.path(ACCESS)),
         world,
         hidden=options.hidden_text,
         approvals=approvals,
@@ -170,7 +172,18 @@ async def _up(options: Options, store: Store) -> None:
         )
         stack.push_async_callback(programs.aclose)
         loop, registry = await _compose(
-            settings, store, world, folders, issuer, stack, stop.set, judging, writer, imported, programs
+            settings,
+            store,
+            world,
+            folders,
+            issuer,
+            stack,
+            stop.set,
+            judging,
+            writer,
+            imported,
+            programs,
+            access,
         )
         conditions.tell, conditions.imported = loop.told, imported.item_of
         imported.tell = loop.told
@@ -203,6 +216,7 @@ async def _up(options: Options, store: Store) -> None:
             imported,
             kept,
             programs,
+            access,
             stop,
             port,
             str(tools.url),
@@ -232,6 +246,7 @@ class _Local:
     imported: ImportedTools
     kept: KeptImports
     programs: LocalPrograms
+    access: LocalAccess
     stop: asyncio.Event
     port: int
     tools_url: str
@@ -243,7 +258,13 @@ class _Local:
             group.create_task(self.loop.run(self.stop))
             watching = [
                 group.create_task(each)
-                for each in (self._follow(), self._follow_hosts(), self._introduce(), self.imported.run())
+                for each in (
+                    self._follow(),
+                    self._follow_hosts(),
+                    self._introduce(),
+                    self.imported.run(),
+                    self.access.run(self.stop),
+                )
             ]
             await serving.serve(
                 [
@@ -355,6 +376,7 @@ async def _compose(
     writer: MemoryWriter,
     imported: ImportedTools,
     programs: LocalPrograms,
+    access: LocalAccess,
 ) -> tuple[Loop, Registry]:
     """The registry and the loop, each given the other by its port."""
 
@@ -371,6 +393,7 @@ async def _compose(
         settings,
         keys=_LocalKeys(issuer.keyset),
         registrar=Registrations(store.path("registrations"), world, published),
+        desk=access,
         oauth=ClientTokens(issuer, granted),
         remedies=LocalRemedies(),
         declared=lambda: folders.declared,
@@ -380,6 +403,7 @@ async def _compose(
     await registry.start(on_broken)
     replica = InProcessReplica(registry.deps)
     publisher = Publisher(store.next_epoch(), FixedReplicas(replica))
+    access.open(publisher)
     index_sync = IndexSync(publisher, settings=IndexSettings(spared_namespace=None))
     imports = Imports(world, publisher, ServerReports(publisher, lambda name: replica), imported)
     imported.state = imports.of

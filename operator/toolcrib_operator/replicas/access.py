@@ -27,7 +27,7 @@ from toolcrib_operator.kinds.access_request import (
     tool_asked,
 )
 from toolcrib_operator.objects import Entry, Ref
-from toolcrib_operator.ports import Applier, Creator
+from toolcrib_operator.ports import Creator, Deleter
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.timers import wait
 from toolcrib_operator.world import World
@@ -52,7 +52,7 @@ class AccessDesk:
         world: World,
         publisher: Publisher,
         creator: Creator,
-        applier: Applier,
+        deleter: Deleter,
         *,
         decided: Callable[[str, float], None] = lambda outcome, seconds: None,
         clock: Callable[[], float] = time.time,
@@ -61,11 +61,11 @@ class AccessDesk:
         Args:
             world: namespaces, and the requests there are; is told of each that was created.
             publisher: the tools that are published, and whether this operator may act.
-            creator, applier: create and delete AccessRequests.
+            creator, deleter: of AccessRequests.
             decided: told the outcome of each request, and the seconds that it took.
             clock: seconds since the epoch.
         """
-        self._world, self._publisher, self._creator, self._applier = world, publisher, creator, applier
+        self._world, self._publisher, self._creator, self._deleter = world, publisher, creator, deleter
         self._decided, self._clock = decided, clock
         self.outcomes: Counter[str] = Counter()
         self.open = 0
@@ -141,7 +141,7 @@ class AccessDesk:
         ref: Ref = entry.ref
         said = statuses.condition(entry.status, DECIDED) or {}
         try:
-            await self._applier.delete(ref, uid=entry.uid)
+            await self._deleter.delete(ref, uid=entry.uid)
         except OperatorError as error:
             log.debug(
                 "an access request is still there: %s", error, extra=logs.about_object(ref.kind, ref.key)

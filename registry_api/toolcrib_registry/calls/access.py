@@ -52,12 +52,15 @@ async def ask(parts: Parts, asker: Asker, tool_id: str, why: str) -> str:
             "policy_stale", "The policy is stale: no operator heartbeat for too long.", retry_after=10
         )
     subject = subject_of(identity)
-    if subject is None or caller_refused(identity, state.snapshot.policy, parts.clock.now()) is not None:
+    if subject is None:
         raise service.not_found(tool_id)
+    # a suspended agent learns nothing from a shorter way: it asks for what is not there
+    refused = caller_refused(identity, state.snapshot.policy, parts.clock.now())
+    wanted = tool_id if refused is None else ""
     if tool_id in (await state.caller_view(identity)).view.tools:
         raise Failure("already_granted", f"You may call {tool_id} already.")
     try:
-        return await parts.desk.ask(AccessAsked(tool_id, subject, identity.account_uid, why))
+        return await parts.desk.ask(AccessAsked(wanted, subject, identity.account_uid, why))
     except (AccessAbsent, AccessRefused) as error:
         raise service.not_found(tool_id) from error
     except AccessFull as error:

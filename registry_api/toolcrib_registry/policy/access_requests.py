@@ -14,6 +14,7 @@ from typing import Protocol
 
 from toolcrib.identity import Identity
 from toolcrib.resources.bindings import SubjectKind
+from toolcrib.wire.outbox import OutboxAck
 from toolcrib.wire.publish import PublishedSubject
 
 
@@ -69,3 +70,13 @@ def subject_of(identity: Identity) -> PublishedSubject | None:
             kind=SubjectKind.OAUTH_CLIENT, issuer=identity.issuer, client_id=identity.client
         )
     return None
+
+
+_PROBLEMS = {"absent": AccessAbsent, "full": AccessFull, "refused": AccessRefused, "failed": AccessFailed}
+
+
+def answered(ack: OutboxAck) -> str:
+    """The request's name, as the operator's answer has it. Raises AccessError."""
+    if (problem := _PROBLEMS.get(ack.outcome)) is not None:
+        raise problem(ack.detail)
+    return ack.detail

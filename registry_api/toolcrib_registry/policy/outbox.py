@@ -24,11 +24,10 @@ from toolcrib.wire.outbox import (
 )
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.policy.access_requests import (
-    AccessAbsent,
     AccessAsked,
     AccessFailed,
     AccessFull,
-    AccessRefused,
+    answered,
 )
 from toolcrib_registry.policy.registration import (
     AlreadyRegistered,
@@ -116,9 +115,7 @@ class OutboxQueue:
             raise AccessFailed(
                 "The operator has taken the request but not confirmed it. Asking again does no harm."
             )
-        if (problem := _PROBLEMS.get(ack.outcome)) is not None:
-            raise problem(ack.detail)
-        return ack.detail
+        return answered(ack)
 
     @contextmanager
     def _queued(self, asked: PublishedTool | AccessAsked, allowed: Callable[[], bool]) -> Iterator[_Waiting]:
@@ -223,9 +220,6 @@ class OutboxQueue:
     def _move(self) -> None:
         self._moved.set()
         self._moved = asyncio.Event()
-
-
-_PROBLEMS = {"absent": AccessAbsent, "full": AccessFull, "refused": AccessRefused, "failed": AccessFailed}
 
 
 def _same(held: PublishedTool, asked: PublishedTool) -> bool:

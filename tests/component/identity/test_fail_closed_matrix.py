@@ -37,6 +37,7 @@ from toolcrib_registry.http import route_table
 from toolcrib_registry.http.route_table import Access
 from toolcrib_registry.identity import resources
 from toolcrib_registry.identity.issuer import ClientTokens, LocalIssuer
+from toolcrib_registry.settings_limits import Limits
 
 pytestmark = pytest.mark.guarantee
 
@@ -247,7 +248,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRegist
     local = LocalIssuer.open(tmp_path_factory.mktemp("issuer") / "data")
     with running_registry(
         publish=False, issuers=ISSUERS, admin_subjects=(OPERATOR,), extra_keys=KEYS,
-        token_endpoint=ClientTokens(local, lambda namespace, name: set()),
+        token_endpoint=ClientTokens(local, lambda namespace, name: set()), limits=Limits(registration_seconds=0.2),
     ) as running:  # fmt: skip
         running.publish([TOOL], _bindings(), accounts=ACCOUNTS)
         running.publish(remove_bindings=["uid-team-revoked"])

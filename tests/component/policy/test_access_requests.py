@@ -56,7 +56,7 @@ def test_the_operator_is_told_who_asks_by_the_verified_token_and_the_caller_gets
         )  # fmt: skip
         tell(r, entry, "created", "team/secret-1")
         answer = waits.result(30)
-        assert (answer.status_code, answer.json()) == (202, {"request": "team/secret-1", "state": "open"})
+        assert (answer.status_code, answer.json()) == (200, {"request": "team/secret-1", "state": "open"})
 
 
 def test_a_hidden_and_an_absent_tool_take_the_same_way_and_get_the_same_answer(
@@ -79,7 +79,7 @@ def test_a_hidden_and_an_absent_tool_take_the_same_way_and_get_the_same_answer(
 def test_what_was_made_of_it_is_a_status(pool: ThreadPoolExecutor) -> None:
     with running_registry(TOOLS, [HACKER]) as r:
         for outcome, expected in (
-            ("exists", (202, None)),
+            ("exists", (200, None)),
             ("full", (429, "too_many_requests")),
             ("refused", (404, "tool_not_found")),
             ("failed", (503, "requests_unavailable")),
@@ -126,18 +126,23 @@ def test_a_flood_of_one_caller_holds_three_places_and_no_more(pool: ThreadPoolEx
         other = pool.submit(ask, r, HIDDEN, "to see", "planner")
         (mine,) = (e for e in taken(r, 4) if e.subject.name == "planner")
         tell(r, mine, "created", "team/secret-1")
-        assert other.result(30).status_code == 202
+        assert other.result(30).status_code == 200
         for entry in entries:
             tell(r, entry, "absent")
         assert [w.result(30).status_code for w in waits] == [404] * 3
 
 
-def test_a_suspended_caller_asks_nobody() -> None:
+def test_a_suspended_caller_is_answered_by_the_same_way_and_asks_for_nothing(
+    pool: ThreadPoolExecutor,
+) -> None:
     suspension = binding(
-        "hacker", [], name="agent", kind="Agent", namespaces=None, deny=("*",), suspends=True, uid="s"
+        "hacker", [], name="agent", kind="Agent", namespaces=None, deny=("*",), suspends=True
     )
-    with running_registry(TOOLS, [HACKER, suspension], limits=Limits(registration_seconds=0.5)) as r:
-        began = time.monotonic()
-        answer = ask(r, HIDDEN)
+    with running_registry(TOOLS, [HACKER, suspension]) as r:
+        waits = pool.submit(ask, r, HIDDEN)
+        (entry,) = taken(r)
+        assert entry.tool_id == ""
+        tell(r, entry, "absent")
+        answer = waits.result(30)
         assert (answer.status_code, answer.json()["code"]) == (404, "tool_not_found")
-        assert time.monotonic() - began < 30
+        assert HIDDEN in answer.json()["detail"]

@@ -15,7 +15,6 @@ router = APIRouter(route_class=ReadRoute, prefix="/v1", tags=["access requests"]
 @router.post(
     "/access-requests",
     summary="Ask people for a tool",
-    status_code=202,
     openapi_extra=BEARER,
     responses=problems(
         "unauthenticated",
