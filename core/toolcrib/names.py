@@ -60,6 +60,16 @@ def is_part(id_: str) -> bool:
     return ":" in id_
 
 
+def candidate_id(tool_id: str) -> str:
+    """The id of a tool's candidate in the search index: `namespace/name~candidate`. No tool has a tilde in its."""
+    return f"{tool_id}~candidate"
+
+
+def of_candidate(id_: str) -> str:
+    """The tool of such an id, or of its own."""
+    return id_.partition("~")[0]
+
+
 def server_of_part(id_: str) -> str:
     """The server, `namespace/name`, of such an id."""
     return id_.partition(":")[0]

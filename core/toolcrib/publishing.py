@@ -13,6 +13,7 @@ from toolcrib.resources import durations
 from toolcrib.resources.agents import Agent
 from toolcrib.resources.backends import Auth, Backend, HttpBackend, OAuthClient
 from toolcrib.resources.bindings import AgentScopeBinding, ClusterAgentScopeBinding, Subject, SubjectKind
+from toolcrib.resources.canaries import ToolCanary
 from toolcrib.resources.meta import API_VERSION
 from toolcrib.resources.servers import DEFAULT_PATH, ToolServer
 from toolcrib.resources.tools import Approval, Tool, ToolState
@@ -28,6 +29,7 @@ from toolcrib.wire.backends import (
     SecretReference,
 )
 from toolcrib.wire.publish import (
+    Candidate,
     PublishedBinding,
     PublishedLimits,
     PublishedServer,
@@ -38,7 +40,10 @@ from toolcrib.wire.publish import (
 
 def with_digests(**fields: Any) -> PublishedTool:
     """A published tool from its fields (those of `PublishedTool` but for the two digests)."""
-    draft = PublishedTool(**fields, digest="", route_digest="")
+    return _digested(PublishedTool(**fields, digest="", route_digest=""))
+
+
+def _digested(draft: PublishedTool) -> PublishedTool:
     return draft.model_copy(
         update={
             "digest": digest.definition_digest(
@@ -134,6 +139,33 @@ def tool(
     if spec.approval is not Approval.MANUAL or spec.approved_digest == made.approval_digest:
         return made
     return made.model_copy(update={"quarantined": True})
+
+
+def candidate(of: PublishedTool, canary: ToolCanary, replacement: PublishedTool | None = None) -> Candidate:
+    """What a ToolCanary offers in the place of a tool: under its id, its name and its scopes.
+
+    Args:
+        of: the tool as it is published.
+        canary: names it.
+        replacement: the tool that the canary names as such, as it is published.
+    """
+    spec, uid = canary.spec, canary.metadata.uid
+    update: dict[str, Any] = {"trial": uid, "candidate": None, "quarantined": False}
+    if replacement is None:
+        told = {name: getattr(spec.candidate, name) for name in _TEXTS}
+        update |= {name: text for name, text in told.items() if text is not None}
+    else:
+        update |= {name: getattr(replacement, name) for name in (*_TEXTS, *_REPLACED)}
+    return Candidate(
+        canary=uid,
+        share=spec.share,
+        replacement=None if replacement is None else replacement.tool_id,
+        tool=_digested(of.model_copy(update=update)),
+    )
+
+
+_TEXTS = ("title", "description", "examples")
+_REPLACED = ("packed_input", "packed_output", "returns", "annotations", "backend", "source_digests")
 
 
 def _backend(

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Generic, NamedTuple, TypeVar
 
+from toolcrib import names
 from toolcrib.authorizer import Policy
 from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.wire.publish import (
@@ -45,6 +47,8 @@ class Snapshot:
     by_name: Mapping[str, frozenset[str]] = field(default_factory=dict)
     namespaces: frozenset[str] = frozenset()
     active_tools: int = 0
+    trials: Mapping[str, PublishedTool] = field(default_factory=dict)
+    """The definitions on trial, by their ids in the search index."""
     total: int = field(default=0, repr=False)
     prints: Mapping[str, int] = field(default_factory=dict, repr=False)
     accounts: Mapping[str, PublishedAccount] | None = None
@@ -55,9 +59,14 @@ class Snapshot:
         """Equal on two replicas exactly when they hold the same tools, servers, bindings and accounts."""
         return hash_text(self.total)
 
-    def fingerprint(self, tool_id: str) -> int:
+    @cached_property
+    def indexed(self) -> Mapping[str, PublishedTool]:
+        """All that is searched, by the ids of the search index: tools and candidates."""
+        return {**self.tools, **self.trials} if self.trials else self.tools
+
+    def fingerprint(self, index_id: str) -> int:
         """Changes whenever anything of the tool changes; KeyError if it is not here."""
-        return self.prints["t:" + tool_id]
+        return self.prints["t:" + names.of_candidate(index_id)]
 
     def governed(self, tool_id: str) -> PublishedTool | None:
         """The tool, or what stands for resources or prompts, of this id."""
@@ -123,6 +132,7 @@ class Draft:
     def __init__(self, before: Snapshot) -> None:
         self._before = before
         self._tools, self._bindings = dict(before.tools), dict(before.bindings)
+        self._trials = dict(before.trials)
         self._servers: dict[str, PublishedServer] | None = None
         self._prints, self._total, self._index = dict(before.prints), before.total, _Index(before)
         self._accounts: dict[str, PublishedAccount] | None = None
@@ -132,6 +142,7 @@ class Draft:
         """Take these away."""
         for tool_id in removed.tools:
             if (gone := self._tools.pop(tool_id, None)) is not None:
+                self._trials.pop(names.candidate_id(tool_id), None)
                 self._total -= self._prints.pop("t:" + tool_id)
                 self._index.remove(gone)
         if removed.servers:
@@ -160,6 +171,9 @@ class Draft:
         for tool in tools:
             self._index.put(self._tools.get(tool.tool_id), tool)
             self._tools[tool.tool_id] = tool
+            self._trials.pop(names.candidate_id(tool.tool_id), None)
+            if tool.candidate is not None:
+                self._trials[tool.candidate.tool.index_id] = tool.candidate.tool
             self._count("t:" + tool.tool_id, fingerprint(tool))
         for server in servers:
             self._known_servers()[server.server_id] = server
@@ -200,6 +214,7 @@ class Draft:
             by_name=index.by_name,
             namespaces=index.namespaces,
             active_tools=index.active_tools,
+            trials=self._trials,
             total=self._total % HASH_MODULUS,
             prints=self._prints,
             accounts=accounts,

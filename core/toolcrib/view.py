@@ -109,6 +109,23 @@ def view_of(identity: Identity | None, snapshot: Snapshot, now: float, action: A
     return ViewMaker(identity, action).of(snapshot, now)
 
 
+def shown(
+    identity: Identity, tool: PublishedTool, snapshot: Snapshot, now: float, action: Action = Action.LIST
+) -> PublishedTool:
+    """What stands for a tool that `identity` may see: itself, or the candidate of its trial.
+
+    A candidate that is made of another tool is shown only to those who may see that one too: a trial narrows, it never widens.
+    """
+    trial = tool.candidate
+    if trial is None or not trial.chooses(identity.issuer, identity.subject):
+        return tool
+    if trial.replacement is not None:
+        other = snapshot.tools.get(trial.replacement)
+        if other is None or not decide(identity, other, action, snapshot.policy, now).allowed:
+            return tool
+    return trial.tool
+
+
 @dataclass(frozen=True, slots=True)
 class _Judged:
     """What was found of a tool."""
@@ -157,7 +174,7 @@ class ViewMaker:
             if judged.reachable:
                 reachable[i] = judged.tool
                 if judged.visible:
-                    visible[i] = judged.tool
+                    visible[i] = shown(identity, judged.tool, snapshot, now, self._action)
         self._since, self._until = now, until
         near = _Near(identity.namespace, named_namespaces(identity, policy, now))
         parts = {

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Collection
 
-from toolcrib import process
+from toolcrib import names, process
 from toolcrib.lint import weaknesses
 from toolcrib.telemetry import logs
 from toolcrib.wire.probes import MOST_BACKENDS
@@ -24,6 +24,7 @@ from toolcrib_operator.kinds.kind import Told
 from toolcrib_operator.kinds.records import Record
 from toolcrib_operator.objects import Entry, Ref, in_order
 from toolcrib_operator.ports import ClusterWriter
+from toolcrib_operator.replicas.canaries import Canaries
 from toolcrib_operator.replicas.imports import Imports
 from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.probes import ProbeReports
@@ -100,6 +101,13 @@ class Loop:
         self._covered = 0
         self._confirmed: tuple[Revision | None, ...] = ()
         self._probes, self._imports = probes, imports
+        self._canaries = Canaries(
+            world,
+            publisher,
+            self.assessor.facts,
+            lambda ref: self.status_writer.due(ref, clock()),
+            clock=clock,
+        )
         index_sync.on_change(self._index_changed)
         if probes is not None:
             probes.on_change(self._backends_changed)
@@ -138,6 +146,7 @@ class Loop:
                 group.create_task(self._probes.run(stop))
             if self._imports is not None:
                 group.create_task(self._imports.run(stop))
+            group.create_task(self._canaries.run(stop))
             group.create_task(self.events.run(stop))
             group.create_task(self.reach.run(stop))
             group.create_task(self._escapes.run(stop))
@@ -306,5 +315,5 @@ class Loop:
         now = self._clock()
         for kind in (kind.name for kind in self.assessor.kinds.values() if kind.slot is TOOLS):
             known = (record.ref for record in self._records.of(kind) if record.published is not None)
-            for ref in list(known) if ids is None else [Ref(kind, tool_id) for tool_id in ids]:
+            for ref in list(known) if ids is None else [Ref(kind, names.of_candidate(i)) for i in ids]:
                 self.status_writer.due(ref, now)

@@ -30,6 +30,7 @@ from toolcrib_registry.calls.backends.port import ToolBackend
 from toolcrib_registry.calls.backends.remedies import CLUSTER, Remedies
 from toolcrib_registry.calls.breakers import Breakers
 from toolcrib_registry.calls.bulkheads import Bulkheads
+from toolcrib_registry.calls.canaries import CanaryCounter
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.in_flight import InFlight
 from toolcrib_registry.calls.oauth.tokens import Tokens
@@ -245,6 +246,8 @@ async def build(
     )
     decisions = setup.opened(settings.audit, settings.replica, clock, metrics.audit, settings.issuers)
     state.audit_head = lambda: decisions.head
+    canaries = CanaryCounter()
+    state.canaries = canaries.counts
     state.on_swap = decisions.policy_changed
     credentials = CredentialStore()
     assertions = factories.assertions(settings, clock)
@@ -339,6 +342,7 @@ async def build(
         ),
         bulkheads=bulkheads,
         in_flight=InFlight(state, clock, metrics.cut),
+        canaries=canaries,
         credentials=credentials,
         metrics=metrics,
         streams=WatchSlots(

@@ -79,6 +79,7 @@ def test_the_operator_writes_nothing_of_ours_but_status_finalizers_and_imported_
         ("accessrequests", "create"),
         ("accessrequests", "delete"),
         ("accessrequests/status", "patch"),
+        ("toolcanaries/status", "patch"),
         ("events", "create"),
     }
 
@@ -163,7 +164,7 @@ def test_an_approver_writes_nothing_but_approvals_and_is_bound_to_nobody() -> No
     rendered = render()
     rules = rendered.one("ClusterRole", "toolcrib-tool-approver")["rules"]
     assert {(resource, verb) for _, resource, verb, _ in _facts(rules) if verb not in _READING} == {
-        ("tools", "patch"), ("tools", "approve"),
+        ("tools", "patch"), ("tools", "approve"), ("toolcanaries", "patch"),
     }  # fmt: skip
     bound = {item["roleRef"]["name"] for item in rendered.of("ClusterRoleBinding", "RoleBinding")}
     assert "toolcrib-tool-approver" not in bound
@@ -203,5 +204,5 @@ def test_tool_authors_have_a_role_that_is_bound_to_nobody_and_joins_no_other(rba
     bound = {b["roleRef"]["name"] for b in rendered.of("ClusterRoleBinding", "RoleBinding")}
     assert "toolcrib-tool-author" not in bound
     held = {(resource, verb) for _, resource, verb, _ in _facts(role["rules"])}
-    assert {resource for resource, _ in held} == {"tools", "toolservers", "scopes"}
+    assert {resource for resource, _ in held} == {"tools", "toolservers", "toolcanaries", "scopes"}
     assert ("tools", "create") in held

@@ -146,6 +146,7 @@ def test_definitions_that_were_applied_first_are_taken_over_when_told_to(
         "clusteragentscopebindings",
         "agents",
         "accessrequests",
+        "toolcanaries",
     )
     crds = [f"{name}.toolcrib.dev" for name in names]
     # the API server takes each away only after it has looked for objects left of it, every 5 s, and tries again ever later

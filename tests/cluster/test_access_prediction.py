@@ -231,6 +231,13 @@ def test_a_missing_right_is_named(cluster: Cluster, capsys: pytest.CaptureFixtur
         wait_until(lambda may=may: cluster.kubectl(*may, check=False).startswith("yes"))  # type: ignore[misc]
     code, said = asked(capsys, cluster, "who-can", "x", token="nobody")
 
-    ours = ("tools", "toolservers", "agentscopebindings", "clusteragentscopebindings", "agents")
+    ours = (
+        "tools",
+        "toolservers",
+        "agentscopebindings",
+        "clusteragentscopebindings",
+        "agents",
+        "toolcanaries",
+    )
     assert set(named) == {*(f"{plural}.toolcrib.dev" for plural in ours), "namespaces", "serviceaccounts"}
     assert (code, "does not accept your credentials" in said) == (4, True)

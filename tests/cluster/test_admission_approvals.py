@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from admission_server import APPLY, EVERYTHING, HOME, MERGE, ROOT, Admission, Given, User, path_of
+from admission_server import APPLY, EVERYTHING, HOME, MERGE, ROOT, Admission, Given, User, canary, path_of
 from manifests import manifest, tool
 from toolcrib.resources import API_VERSION
 
@@ -161,3 +161,39 @@ def test_git_owns_the_approval_while_another_manager_owns_the_definition(
     assert applied(people["approver"], "approvals", {**approval, "spec": {"approvedDigest": OTHER}}) == 200
     held = admission.request(None, "GET", path_of(whole)).json()["spec"]
     assert (held["approvedDigest"], held["description"]) == (OTHER, "another description")
+
+
+def test_a_candidate_of_a_tool_is_approved_by_those_alone_who_approve_the_tool(
+    admission: Admission, people: dict[str, User]
+) -> None:
+    tried = canary("tried", tool=NAME)
+    assert admission.create(people["author"], tried).status_code == 201, "trying takes no approval"
+    for who in ("author", "approver of another"):
+        refused = admission.patch(people[who], tried, {"spec": {"approvedDigest": ONE}})
+        assert refused.status_code == 403, who
+        assert f"resourceNames: ['{NAME}'], verbs: [approve]" in refused.text
+    assert admission.patch(people["approver"], tried, {"spec": {"approvedDigest": ONE}}).status_code == 200
+    kept = admission.patch(people["author"], tried, {"metadata": {"labels": {"a": "b"}}})
+    assert kept.status_code == 200, "who changes something else is not asked"
+    assert admission.patch(people["author"], tried, {"spec": {"approvedDigest": None}}).status_code == 200
+    born = canary("born-approved", tool=NAME, approvedDigest=ONE)
+    assert admission.create(people["author"], born).status_code == 403
+    assert admission.create(people["approver"], born).status_code == 201
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"share": 50},
+        {"guard": 50},
+        {"duration": "1m"},
+        {"tool": "other"},
+        {"candidate": {"description": "Third words"}},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_canary_does_not_change_while_it_runs(admission: Admission, change: dict[str, Any]) -> None:
+    fixed = admission.there(canary("fixed"))
+    refused = admission.patch(None, fixed, {"spec": change})
+    assert refused.status_code == 422
+    assert "delete it and create another" in refused.text

@@ -116,7 +116,14 @@ def nothing_waits(operator: OperatorProcess) -> bool:
 
 def versions(cluster: ApiServer) -> dict[str, str]:
     found: dict[str, str] = {}
-    for plural in ("tools", "toolservers", "agentscopebindings", "clusteragentscopebindings", "agents"):
+    for plural in (
+        "tools",
+        "toolservers",
+        "agentscopebindings",
+        "clusteragentscopebindings",
+        "agents",
+        "toolcanaries",
+    ):
         listed = cluster.client.get(f"/apis/toolcrib.dev/v1alpha1/{plural}").json()
         found |= {i["metadata"]["uid"]: i["metadata"]["resourceVersion"] for i in listed["items"]}
     return found

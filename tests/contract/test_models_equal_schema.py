@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 import agent_manifests
+import canary_manifests
 import manifests
 import oauth_clients
 import placed_arguments
@@ -104,11 +105,10 @@ ISSUER = "https://login.example"
 SELECT_IN = {"key": "team", "operator": "In", "values": ["a"]}
 
 GOOD: list[Manifest] = [
-    *agent_manifests.GOOD, meta(finalizers=["nodomain"]),
+    *agent_manifests.GOOD, *canary_manifests.GOOD, meta(finalizers=["nodomain"]),
     *(tool(backend={"http": {"service": {"name": "a", "port": 80}}, "assertion": on}) for on in (True, False, None)),
-    tool(backend={"http": {"url": "https://a.example"}, "assertion": True}),
-    tool(backend={"none": {}}), grant(tools={"allow": None, "deny": ["x"]}, servers=None),
-    tool(), tool(scopes=S16), tool(scopes=["a"]), tool(scopes=["a.b_c:d/e-f"]), tool(scopes=["a" * 128]),
+    tool(backend={"none": {}}), grant(tools={"allow": None, "deny": ["x"]}, servers=None), tool(), tool(scopes=S16),
+    tool(scopes=["a"]), tool(scopes=["a.b_c:d/e-f"]), tool(scopes=["a" * 128]), tool(backend={"http": {"url": "https://a.test"}, "assertion": True}),
     *(tool(name=f"x{n}") for n in sorted(RESERVED_TOOL_NAMES)), tool(name="Metrics"), tool(name="search"),
     tool(name="a.b"), tool(name="a__b"), tool(replacedBy="register", state="Deprecated"),
     tool(name="A.b_c-9"), tool(name="x" * 128), tool(name="-._"), tool(server="GitHub.com"), tool(title="Grüße 東京"),
@@ -299,13 +299,13 @@ BAD: list[Manifest] = [
     cluster_grant(namespaces=DROP, namespaceSelector={"matchExpressions": [{**SELECT_IN, "values": []}]}),
     cluster_grant(namespaces=DROP, namespaceSelector={"matchExpressions": [{**SELECT_IN, "key": ""}]}),
     cluster_grant(subjects=[{"kind": "ServiceAccount", "name": "bot"}]), cluster_grant(servers=["github"]),
-    cluster_grant(tools={"allow": ["github:*"]}), cluster_grant(tools={"allow": ["A/github:*"]}),
-    cluster_grant(servers=["*/github"]), cluster_grant(scopes=DROP), cluster_grant(tools={"allow": ["a/b"]}), *agent_manifests.BAD,
+    cluster_grant(tools={"allow": ["github:*"]}), cluster_grant(tools={"allow": ["A/github:*"]}), cluster_grant(scopes=DROP),
+    cluster_grant(servers=["*/github"]), cluster_grant(tools={"allow": ["a/b"]}), *agent_manifests.BAD, *canary_manifests.BAD,
 ]  # fmt: skip
 
 
 FULL: dict[str, Manifest] = {
-    **agent_manifests.FULL, "Tool": tool(
+    **agent_manifests.FULL, "ToolCanary": canary_manifests.FULL, "Tool": tool(
         name="read_file", server="files", title="Reader", description="Reads", scopes=["a:use", "b:use"],
         scopeMatch="Any", tags=["t"], examples=["e"], inputSchema={"type": "object", "properties": {"a": {}}},
         outputSchema={"type": "string"}, returns="text", annotations={"readOnlyHint": True}, state="Deprecated",

@@ -29,6 +29,7 @@ PLURALS = {
     "ClusterAgentScopeBinding": "clusteragentscopebindings",
     "Agent": "agents",
     "AccessRequest": "accessrequests",
+    "ToolCanary": "toolcanaries",
 }
 CLIENT = {"kind": "OAuthClient", "issuer": "https://login.example", "clientId": "cli"}
 MERGE = "application/merge-patch+json"
@@ -212,6 +213,9 @@ def in_force(admission: Admission) -> bool:
         ),
         "operator": admission.create(User(OPERATOR), plain, **dry),
         "agents-resume": admission.request(without["grant"], "DELETE", path_of(agent("in-force")), **dry),
+        "canaries-approve": admission.create(
+            without["gate"], canary("probe", approvedDigest="sha256:" + "0" * 64), **dry
+        ),
         "agents-equip": admission.create(without["equip"], agent("probe", subjects=[CLIENT]), **dry),
     }
     refused = all(f"'{name}.{GROUP}'" in answer.text for name, answer in asked.items())
@@ -219,6 +223,12 @@ def in_force(admission: Admission) -> bool:
     bare = admission.create(None, tool("probe", HOME), **dry)
     warned = [("'warnings", wild), ("'tools-warnings", bare)]
     return refused and all(f"{name}.{GROUP}'" in answer.headers.get("Warning", "") for name, answer in warned)
+
+
+def canary(name: str, namespace: str = HOME, **spec: Any) -> Manifest:
+    """A ToolCanary of the Tool `lookup`."""
+    whole = {"tool": "lookup", "candidate": {"description": "Other words"}, **spec}
+    return manifests.manifest("ToolCanary", name, namespace, **whole)
 
 
 def agent(name: str, namespace: str = HOME, **spec: Any) -> Manifest:

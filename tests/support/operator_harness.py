@@ -17,6 +17,7 @@ from aiohttp import web
 from realparts import processes
 from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.snapshot import Snapshot
+from toolcrib.wire.canaries import CanaryCounts
 from toolcrib.wire.features import FEATURES
 from toolcrib.wire.imports import (
     ListRequest,
@@ -71,6 +72,7 @@ class MemoryReplica:
         self.server_counter = 0
         self.list_requests: list[ListRequest] = []
         self.audit: AuditHead | None = None
+        self.canaries: tuple[CanaryCounts, ...] = ()
         self.features: tuple[str, ...] = FEATURES
         self.stopping = False
         self.asking = 0
@@ -96,6 +98,7 @@ class MemoryReplica:
             ready=revision is not None,
             audit=self.audit,
             features=self.features,
+            canaries=self.canaries,
         )
 
     def _up(self) -> None:
@@ -167,7 +170,7 @@ class MemoryReplica:
         for tool_id in request.remove:
             self.entries.pop(tool_id, None)
         for tool_id in request.upsert:
-            if (tool := self.snapshot.tools.get(tool_id)) is not None:
+            if (tool := self.snapshot.indexed.get(tool_id)) is not None:
                 self.entries[tool_id] = tool.digest
         return IndexAnswer(indexed={i: self.entries[i] for i in request.upsert if i in self.entries})
 

@@ -3,9 +3,11 @@
 from typing import Any
 
 from toolcrib import publishing
+from toolcrib.canary import assignment
 from toolcrib.identity import Identity, ScopesPolicy
 from toolcrib.publishing import with_digests
 from toolcrib.resources.bindings import SubjectKind
+from toolcrib.resources.canaries import ToolCanary
 from toolcrib.resources.kinds import parse
 from toolcrib.resources.meta import API_VERSION
 from toolcrib.resources.servers import ToolServer
@@ -101,3 +103,27 @@ def client(name: str = "cli", scopes: frozenset[str] | None = frozenset({"use"})
         "policy": ScopesPolicy.INTERSECTION,
     }
     return Identity(**{**defaults, **fields})
+
+
+def on_trial(
+    of: PublishedTool, /, *, uid: str = "uid:canary", share: int = 50, replacement: PublishedTool | None = None,
+    **definition: Any,
+) -> PublishedTool:  # fmt: skip
+    """`of` with a ToolCanary that tries `definition`, or another tool in its place."""
+    named = {"replacement": replacement.tool_id.split("/")[1]} if replacement is not None else definition
+    spec = {"tool": of.tool_id.split("/")[1], "share": share, "candidate": named}
+    metadata = {"name": "canary", "namespace": of.namespace, "uid": uid}
+    canary = parse({"apiVersion": API_VERSION, "kind": "ToolCanary", "metadata": metadata, "spec": spec})
+    assert isinstance(canary, ToolCanary)
+    return of.model_copy(update={"candidate": publishing.candidate(of, canary, replacement)})
+
+
+def sides(
+    uid: str = "uid:canary", *, share: int = 50, issuer: str, namespace: str = "team"
+) -> tuple[str, str]:
+    """The names of two service accounts: one that gets the candidate of a trial, and one that does not."""
+    names = [f"bot-{i}" for i in range(200)]
+    got = [
+        n for n in names if assignment.chosen(uid, share, issuer, f"system:serviceaccount:{namespace}:{n}")
+    ]
+    return got[0], next(n for n in names if n not in got)

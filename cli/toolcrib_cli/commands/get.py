@@ -56,7 +56,7 @@ def get(
         str,
         typer.Argument(
             help="tools (tl), toolservers (ts), agentscopebindings (asb), clusteragentscopebindings (casb), agents (ag), "
-            "accessrequests (areq), or toolcrib for all kinds.",
+            "accessrequests (areq), toolcanaries (tcan), or toolcrib for all kinds.",
             autocompletion=_kinds,
         ),
     ],

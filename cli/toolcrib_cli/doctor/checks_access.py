@@ -13,7 +13,7 @@ EDIT = "rbac.authorization.k8s.io/aggregate-to-edit"
 EVERYBODY = ("system:authenticated", "system:unauthenticated", "system:serviceaccounts")
 
 OPERATOR: dict[tuple[str, str], frozenset[str]] = {
-    **{(GROUP, plural): frozenset({"list", "watch"}) for plural in ("tools", "toolservers")},
+    **{(GROUP, plural): frozenset({"list", "watch"}) for plural in ("tools", "toolservers", "toolcanaries")},
     (GROUP, "agentscopebindings"): frozenset({"list", "watch", "patch"}),
     (GROUP, "clusteragentscopebindings"): frozenset({"list", "watch", "patch"}),
     (GROUP, "agents"): frozenset({"list", "watch", "patch"}),
@@ -28,6 +28,7 @@ OPERATOR: dict[tuple[str, str], frozenset[str]] = {
             "clusteragentscopebindings",
             "agents",
             "accessrequests",
+            "toolcanaries",
         )
     },
     **{

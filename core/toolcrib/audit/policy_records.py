@@ -124,6 +124,12 @@ def _tool(tool: PublishedTool) -> tuple[tuple[Any, ...], dict[str, Any]]:
         own["message"] = message_mark(tool.message)
     if tool.quarantined:
         own["quarantined"] = True
+    if (trial := tool.candidate) is not None:
+        own["candidate"] = {
+            **trial.model_dump(include={"canary", "share", "replacement"}, exclude_none=True),
+            "digest": trial.tool.digest,
+            "route_digest": trial.tool.route_digest,
+        }
     return (tool.namespace, tool.server, tool.scopes, tool.scope_match.value, tool.state.value), own
 
 

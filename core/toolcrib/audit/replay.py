@@ -24,7 +24,7 @@ from toolcrib.audit.stated_policy import StatedPolicy
 from toolcrib.authorizer import DECIDER_VERSION, Action, Decision, alternatives, decide
 from toolcrib.identity import Identity
 from toolcrib.snapshot import Snapshot
-from toolcrib.view import View, view_of
+from toolcrib.view import View, shown, view_of
 from toolcrib.wire.publish import PublishedTool
 
 VIEWS = 256
@@ -176,6 +176,7 @@ def _loaded(record: Mapping[str, Any], of: Decided) -> Iterator[Judged]:
     for entry in record["tools"]:
         tool = snapshot.tools.get(entry["tool"])
         decision = decide(identity, tool, Action.LOAD, snapshot.policy, now)
+        tool = _shown(of, tool, decision)
         binding = record["bindings"][entry["binding"]] if "binding" in entry else None
         recorded = _told(entry["allowed"], record["reason"], entry["digest"], binding)
         yield Judged(record, entry["tool"], recorded=recorded, found=_found(decision, tool), of=of)
@@ -194,8 +195,14 @@ def _one(record: Mapping[str, Any], of: Decided) -> Judged:
         decision = decision._replace(
             binding=next((b for group in may for b in group if b.uid == binding["uid"]), None)
         )
+    tool = _shown(of, tool, decision)
     recorded = _told(record["allowed"], record["reason"], digest, binding)
     return Judged(record, name, recorded=recorded, found=_found(decision, tool), of=of)
+
+
+def _shown(of: Decided, tool: PublishedTool | None, decision: Decision) -> PublishedTool | None:
+    """What the caller was given: the record has its digest."""
+    return shown(of.identity, tool, of.snapshot, of.now) if tool is not None and decision.allowed else tool
 
 
 def _told(

@@ -12,6 +12,7 @@ from toolcrib.authorizer import Policy
 from toolcrib.resources.tools import ScopeMatch, ToolState
 from toolcrib.snapshot import Draft, Snapshot
 from toolcrib.wire.publish import (
+    Candidate,
     PublishedAccount,
     PublishedBinding,
     PublishedServer,
@@ -169,6 +170,19 @@ def _binding(entry: Mapping[str, Any]) -> PublishedBinding:
 
 
 def _tools(group: Mapping[str, Any]) -> list[PublishedTool]:
+    return [
+        _with_candidate(tool, entry["candidate"]) if "candidate" in entry else tool
+        for entry, tool in zip(group["tools"], _alone(group), strict=True)
+    ]
+
+
+def _with_candidate(tool: PublishedTool, entry: Mapping[str, Any]) -> PublishedTool:
+    made = {"digest": entry["digest"], "route_digest": entry["route_digest"], "trial": entry["canary"]}
+    trial = Candidate.model_validate({**entry, "tool": tool.model_copy(update=made)})
+    return tool.model_copy(update={"candidate": trial})
+
+
+def _alone(group: Mapping[str, Any]) -> list[PublishedTool]:
     return [
         PublishedTool(
             tool_id=entry["tool"],

@@ -12,6 +12,7 @@ from toolcrib.resources.bindings import (
     SubjectKind,
     ToolPatterns,
 )
+from toolcrib.resources.canaries import ToolCanary
 from toolcrib.resources.conditions import Condition
 from toolcrib.resources.kinds import KINDS, parse
 from toolcrib.resources.meta import API_VERSION, GROUP, VERSION, ObjectMeta
@@ -43,6 +44,7 @@ __all__ = [
     "SubjectKind",
     "Tool",
     "ToolAnnotations",
+    "ToolCanary",
     "ToolPatterns",
     "ToolServer",
     "ToolSpec",

@@ -8,7 +8,7 @@ Verbs on resources of our group that exist in RBAC alone, after `escalate` and `
   cluster, where the name is `<kind>:<issuer>#<name or client id>` (User, Group, OAuthClient). A binding without
   scopes gives nobody a tool. An Agent that names a User or an OAuthClient takes it too: it can stop them
 * `approve` on `tools/<name>`: say what an approved Tool is (`spec.approvedDigest`), or that it needs no approval any more;
-  in its namespace. An approver needs no `gate`
+  or what a candidate of it is (ToolCanary); in its namespace. An approver needs no `gate`
 * `resume` on `agents/<name>`: end the suspension of an Agent, by an edit or by deleting it; in its namespace
 * `release` on `bindings`: remove the revocation finalizer from a binding or an Agent; in the whole cluster. The operator's role holds it
 * `import` on `scopes`: put on a Tool that a ToolServer controls the scopes that somebody else put on that ToolServer; in
@@ -102,6 +102,7 @@ def _specs(account: str | None) -> dict[str, tuple[dict[str, Any], str]]:
         "tools-gate": (tool_policies.gate(), "Deny"),
         "servers-gate": (tool_policies.gate_of_servers(), "Deny"),
         "tools-approve": (tool_policies.approve(), "Deny"),
+        "canaries-approve": (tool_policies.approve_of_canaries(), "Deny"),
         "servers-approve": (tool_policies.approve_of_servers(), "Deny"),
         "agents-resume": (agent_policies.resume(), "Deny"),
         "agents-equip": (agent_policies.equip(), "Deny"),
@@ -223,7 +224,7 @@ def _operator(is_operator_: str) -> dict[str, Any]:
         {"name": "before", "expression": has.format("oldObject")},
     ]
     return policy(
-        ("Tool", "ToolServer", *_BINDING_KINDS, "Agent"),
+        ("Tool", "ToolServer", *_BINDING_KINDS, "Agent", "ToolCanary"),
         ["CREATE", "UPDATE", "DELETE"],
         conditions,
         variables,

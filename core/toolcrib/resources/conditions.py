@@ -114,6 +114,12 @@ class ConditionReason(StrEnum):
     ACCESS_REQUESTED = "AccessRequested"
     ACCESS_APPROVED = "AccessApproved"
     ACCESS_REJECTED = "AccessRejected"
+    TOOL_MISSING = "ToolMissing"
+    CANARY_CONFLICT = "CanaryConflict"
+    NOTHING_TO_TRY = "NothingToTry"
+    ROLLED_BACK = "RolledBack"
+    NOT_ROLLED_BACK = "NotRolledBack"
+    TRIAL_OVER = "TrialOver"
     EXPIRED = "Expired"
     NOT_YET_VALID = "NotYetValid"
     IN_FORCE = "InForce"
@@ -220,6 +226,12 @@ MEANINGS: dict[ConditionReason, str] = {
     ConditionReason.ACCESS_REQUESTED: "An agent asks for the tool, and nobody has decided yet.",
     ConditionReason.ACCESS_APPROVED: "A binding of the request's name grants the tool; it says until when.",
     ConditionReason.ACCESS_REJECTED: "The request was rejected; the message says why.",
+    ConditionReason.TOOL_MISSING: "The Tool that the canary names does not exist or is not accepted.",
+    ConditionReason.CANARY_CONFLICT: "An older ToolCanary tries a definition of the same tool.",
+    ConditionReason.NOTHING_TO_TRY: "The candidate is what the tool is already.",
+    ConditionReason.ROLLED_BACK: "More calls fail with the candidate than `spec.guard` allows: everyone gets the tool's own definition.",
+    ConditionReason.NOT_ROLLED_BACK: "No look has found the candidate worse than `spec.guard` allows.",
+    ConditionReason.TRIAL_OVER: "All five looks are done: everyone gets the tool's own definition. `status.result` says what was found.",
     ConditionReason.EXPIRED: "expiresAt has passed: the binding grants nothing any more.",
     ConditionReason.NOT_YET_VALID: "notBefore is in the future: the binding grants nothing yet.",
     ConditionReason.IN_FORCE: "The binding's dates include now.",
@@ -311,6 +323,11 @@ NEXT_STEPS: dict[ConditionReason, str] = {
     ConditionReason.NOT_PROPAGATED: "If this lasts, check the registry's pods, and `/readyz` of the operator.",
     ConditionReason.NO_REPLICAS: "Check that the registry runs and its admin Service selects it.",
     ConditionReason.ACCESS_REQUESTED: "Decide: `toolcrib access requests`, then `toolcrib access approve NAME --for 4h` or `reject`.",
+    ConditionReason.TOOL_MISSING: "Create the Tool, or see its conditions.",
+    ConditionReason.CANARY_CONFLICT: "Wait for the older one, or delete one of them.",
+    ConditionReason.NOTHING_TO_TRY: "Delete the canary.",
+    ConditionReason.ROLLED_BACK: "`toolcrib canary report` has the numbers. Delete the canary.",
+    ConditionReason.TRIAL_OVER: "Put a better definition into the Tool, and delete the canary.",
     ConditionReason.EXPIRED: "Renew `spec.expiresAt`, or delete the binding.",
     ConditionReason.NOT_YET_VALID: "Wait, or change `spec.notBefore`.",
     ConditionReason.MATCHES_NOTHING: "Check scopes, servers and patterns.",

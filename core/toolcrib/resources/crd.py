@@ -122,6 +122,14 @@ COLUMNS["AccessRequest"] = [
     _column("Why", ".spec.why", "The agent's own words, which nobody checked.", wide=True),
     _AGE,
 ]
+COLUMNS["ToolCanary"] = [
+    _READY,
+    _column("Tool", ".spec.tool", "The Tool whose definition is tried."),
+    _column("Share", ".spec.share", "Percent of the callers.", kind="integer"),
+    _column("Result", ".status.result", "What the trial says; empty while it runs."),
+    _REASON,
+    _AGE,
+]
 _CONDITION_TYPES = {
     "Tool": ("Ready", "Accepted", "Indexed"),
     "ToolServer": ("Ready", "Accepted", "Verified"),
@@ -129,6 +137,7 @@ _CONDITION_TYPES = {
     "ClusterAgentScopeBinding": ("Ready", "Accepted", "Propagated"),
     "Agent": ("Ready", "Accepted", "Suspended", "Propagated"),
     "AccessRequest": ("Decided",),
+    "ToolCanary": ("Ready", "Accepted", "RolledBack"),
 }
 
 

@@ -12,11 +12,12 @@ from toolcrib.resources import metadata, mistakes
 from toolcrib.resources.access_requests import AccessRequest
 from toolcrib.resources.agents import Agent
 from toolcrib.resources.bindings import AgentScopeBinding, ClusterAgentScopeBinding
+from toolcrib.resources.canaries import ToolCanary
 from toolcrib.resources.meta import API_VERSION, ObjectMeta
 from toolcrib.resources.servers import ToolServer
 from toolcrib.resources.tools import Tool
 
-Resource = Tool | ToolServer | AgentScopeBinding | ClusterAgentScopeBinding | Agent | AccessRequest
+Resource = Tool | ToolServer | AgentScopeBinding | ClusterAgentScopeBinding | Agent | AccessRequest | ToolCanary
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ KINDS: dict[str, Kind] = {
         ),
         Kind("Agent", "agents", "agent", "ag", True, Agent),
         Kind("AccessRequest", "accessrequests", "accessrequest", "areq", True, AccessRequest),
+        Kind("ToolCanary", "toolcanaries", "toolcanary", "tcan", True, ToolCanary),
     )
 }
 

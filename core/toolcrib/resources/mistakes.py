@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from toolcrib import wording
 from toolcrib.errors import Finding
-from toolcrib.resources import agents, backends, bindings, durations, servers, tools
+from toolcrib.resources import agents, backends, bindings, canaries, durations, servers, tools
 
 WORDS = {
     **wording.FORMS,
@@ -29,6 +29,7 @@ WORDS = {
     servers.GLOB: "1 to 128 characters without control characters",
     agents.MODE: "static, dynamic, cached, batched, hybrid or auto",
     agents.TOOL_ID: "the id of a tool, as namespace/name",
+    canaries.OUTCOME: "TooFewCalls, Worse, Better or NoDifference",
     bindings.OPERATOR: "In, NotIn, Exists or DoesNotExist",
     durations.DURATION: "a duration of one number and one unit (ms, s, m, h), as in 10s",
     durations.INSTANT: "a time with a zone (RFC 3339), as in 2027-01-31T12:00:00Z",

@@ -86,6 +86,24 @@ def approve() -> dict[str, Any]:
     return policy(("Tool",), ["CREATE", "UPDATE"], [changes], variables, [check])
 
 
+def approve_of_canaries() -> dict[str, Any]:
+    """Who says that a candidate is approved: as of the tool itself."""
+    changes = {
+        "name": "approval-changes",
+        "expression": "has(object.spec.approvedDigest) && (request.operation == 'CREATE'"
+        " || !has(oldObject.spec.approvedDigest) || object.spec.approvedDigest != oldObject.spec.approvedDigest)",
+    }
+    name = "object.spec.tool"
+    check = validation(
+        may("approve", "tools", "variables.within", name),
+        f'"you may not approve a candidate of the Tool \'" + {name} + "\' in " + variables.place + ": you need the rule " + '
+        + rule("approve", "tools", name)
+        + f' + " in " + variables.role + " (see {_APPROVALS})"',
+        f"you may not approve a candidate of this Tool: you need the verb approve on tools (see {_APPROVALS})",
+    )
+    return policy(("ToolCanary",), ["CREATE", "UPDATE"], [changes], WHERE, [check])
+
+
 def approve_of_servers() -> dict[str, Any]:
     """Anyone who ends the approval of a server's tools approves whatever it sends from then on."""
     # a policy sees maps, and `import` is a word of CEL

@@ -12,10 +12,13 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
+from toolcrib import names
+from toolcrib.canary import assignment
 from toolcrib.digest import approval_digest
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.resources.tools import ScopeMatch, ToolState
 from toolcrib.wire.backends import PublishedBackend
+from toolcrib.wire.canaries import CanaryCounts
 from toolcrib.wire.condensed import expanded
 from toolcrib.wire.model import Wire
 from toolcrib.wire.probes import MOST_BACKENDS
@@ -95,6 +98,8 @@ class PublishedTool(Wire):
     quarantined: bool = Field(
         default=False, description="it is not what was approved: not listed, not callable"
     )
+    candidate: Candidate | None = Field(default=None, description="the trial of another definition")
+    trial: str | None = Field(default=None, description="it is a candidate: the uid of its ToolCanary")
 
     model_config = ConfigDict(frozen=True, extra="ignore", serialize_by_alias=True)
 
@@ -117,6 +122,30 @@ class PublishedTool(Wire):
     def approval_digest(self) -> str:
         """What `spec.approvedDigest` must be for it to be used as it is, where approval is Manual."""
         return approval_digest(self.digest, self.route_digest)
+
+    @property
+    def index_id(self) -> str:
+        """Its id in the search index, where a candidate stands beside the tool that it is of."""
+        return self.tool_id if self.trial is None else names.candidate_id(self.tool_id)
+
+
+class Candidate(Wire):
+    """What some callers get in the tool's place, where they may use it.
+
+    A replica of an earlier version ignores it: everyone gets the tool's own definition.
+    """
+
+    canary: str = Field(description="uid of the ToolCanary")
+    share: int = Field(ge=0, le=100, description="percent of the callers")
+    replacement: str | None = Field(
+        default=None,
+        description="id of the tool that it is made of: its callers must be allowed that one too",
+    )
+    tool: PublishedTool
+
+    def chooses(self, issuer: str, subject: str) -> bool:
+        """Whether the caller is among those that get it."""
+        return assignment.chosen(self.canary, self.share, issuer, subject)
 
 
 class PublishedServer(Wire):
@@ -299,6 +328,9 @@ class ReplicaState(Wire):
     ready: bool = False
     audit: AuditHead | None = None
     features: tuple[str, ...] = Field(default=(), description="what it enforces beyond the first version")
+    canaries: tuple[CanaryCounts, ...] = Field(
+        default=(), description="what it counted of the trials of tools"
+    )
 
 
 class Credential(Wire):

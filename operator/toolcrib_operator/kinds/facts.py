@@ -15,6 +15,7 @@ from toolcrib_operator.kinds.admission import Admitted
 from toolcrib_operator.kinds.quotas import Quotas
 from toolcrib_operator.kinds.reach import Territories
 from toolcrib_operator.kinds.records import Records
+from toolcrib_operator.kinds.trials import Trials
 from toolcrib_operator.objects import Objects, Ref
 from toolcrib_operator.settings import LoopSettings
 
@@ -145,6 +146,7 @@ class Facts:
             Accounts(objects, self.records) if settings.accounts else Declared(objects)
         )
         self.territories = Territories()
+        self.trials = Trials()
         self.ending: set[str] = set()
         """Namespaces whose deletion has begun: their objects go in any order, a deny may go before the tools."""
         self.left: dict[Ref, PublishedTool] = {}

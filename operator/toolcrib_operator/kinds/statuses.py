@@ -21,7 +21,8 @@ WEAKENED = "DenyWeakened"
 POLICIES_SEEN = "policiesSeen"
 """Field of a binding that waits: which admission policies were read last when it began to; empty: none."""
 SUSPENDED = "Suspended"
-BAD = frozenset({"Expired", "MatchesNothing", "Questionable", "Drifted", WEAKENED, SUSPENDED})
+ROLLED_BACK = "RolledBack"
+BAD = frozenset({"Expired", "MatchesNothing", "Questionable", "Drifted", WEAKENED, SUSPENDED, ROLLED_BACK})
 """Conditions of which True is the bad news."""
 
 

@@ -9,6 +9,7 @@ from toolcrib.resources.kinds import Resource
 from toolcrib_operator.kinds.access_request import ACCESS_REQUEST_KIND
 from toolcrib_operator.kinds.agent import AGENT_KIND
 from toolcrib_operator.kinds.binding import BINDING, CLUSTER_BINDING
+from toolcrib_operator.kinds.canary import CANARY_KIND
 from toolcrib_operator.kinds.kind import Kind
 from toolcrib_operator.kinds.namespace import NAMESPACES
 from toolcrib_operator.kinds.secret import SECRETS
@@ -25,6 +26,7 @@ KINDS: tuple[Kind, ...] = (
     CLUSTER_BINDING,
     AGENT_KIND,
     ACCESS_REQUEST_KIND,
+    CANARY_KIND,
     SERVICE_ACCOUNTS,
     NAMESPACES,
     SERVICES,

@@ -16,9 +16,10 @@ from toolcrib.resources.servers import ToolServer
 from toolcrib.resources.tools import Tool, ToolState
 from toolcrib.schemas import safety as schema_safety
 from toolcrib.wire.probes import place_key
-from toolcrib.wire.publish import PublishedTool
+from toolcrib.wire.publish import Credential, PublishedTool
 from toolcrib_operator.kinds.approval import APPROVED, approval
 from toolcrib_operator.kinds.approval import fields as approval_fields
+from toolcrib_operator.kinds.candidates import served, tried
 from toolcrib_operator.kinds.facts import SERVER, TOOLS, Batch, Facts
 from toolcrib_operator.kinds.kind import Change, Governed, Situation, Told
 from toolcrib_operator.kinds.questions import summary
@@ -29,6 +30,7 @@ from toolcrib_operator.kinds.secret import assess_credential, secret_of
 from toolcrib_operator.kinds.server import backend_server, server_of
 from toolcrib_operator.kinds.service import NOT_ASKED, ServiceVerdict, backend_service, services_of
 from toolcrib_operator.kinds.statuses import Desired, Progress, condition, holds, status
+from toolcrib_operator.kinds.trials import CANARY
 from toolcrib_operator.kinds.verdicts import Cause, Published, Reached, ToolVerdict, invalid
 from toolcrib_operator.objects import Entry, Ref
 from toolcrib_operator.packing import PackedTool, packed_tool, shared
@@ -199,49 +201,29 @@ class ToolKind(Governed):
         )
 
     def touched(self, change: Change, facts: Facts) -> Collection[Ref]:
-        """Itself, and who shares its name or words, before or now."""
+        """Itself, who shares its name or words, before or now, its canaries, and the tools that those try it for."""
         head = None if change.entry is None else change.entry.head
         alike = facts.lint.update(change.ref.key, head if isinstance(head, Tool) else None)
         names = (*change.before[:1], *change.after[:1])
         holders = (other for name in names for other in facts.links.of(name))
-        return {change.ref, *holders, *(Ref(self.name, key) for key in alike)}
+        canaries = [ref for ref in facts.links.of(change.ref) if ref.kind == CANARY]
+        tried_for = (facts.records[ref].keys[0] for ref in canaries)
+        return {
+            change.ref,
+            *holders,
+            *(Ref(self.name, key) for key in alike),
+            *canaries,
+            *(ref for ref in tried_for if isinstance(ref, Ref)),
+        }
 
     def ends(self, entry: Entry, facts: Facts) -> bool:
         """It is being deleted, or its namespace takes it with it."""
         return entry.deleting is not None or entry.ref.namespace in facts.ending
 
     def assess(self, entry: Entry, record: Record, facts: Facts) -> ToolVerdict:
-        """`assess_tool`, with what is known of name, Secret and Service; unless its namespace has no room for it."""
+        """`assess_tool`, with what is known of its canary; unless its namespace has no room for it."""
         tool, settings = entry.resource, facts.settings  # read once: it is packed
-        owner, problem, service, server = None, None, NOT_ASKED, None
-        record.credentials = ()
-        if isinstance(tool, Tool):
-            holders = facts.links.of(name_key(tool))
-            if len(holders) > 1:
-                found = (facts.objects.get(ref) for ref in holders)
-                owner = name_owner(e for e in found if e is not None)
-            if (secret := secret_of(tool)) is not None:
-                record.credentials, problem = assess_credential(
-                    tool,
-                    facts.objects.get(secret),
-                    allowed=settings.credential_namespaces,
-                    domain=settings.cluster_domain,
-                )
-            if server_of(tool) is None:
-                service = backend_service(tool, facts)
-            else:
-                way = backend_server(tool, facts)
-                server, service = way.server, way.service
-                record.credentials, problem = way.credentials, way.problem
-        verdict = assess_tool(
-            entry,
-            owner=owner,
-            credential=problem,
-            service=service,
-            server=server,
-            hidden=settings.hidden_text,
-            read=tool,
-        )
+        verdict, record.credentials = self._alone(entry, tool, facts)
         published = verdict.published
         if published is None or not isinstance(tool, Tool):
             self.forget(record, facts)
@@ -255,7 +237,53 @@ class ToolKind(Governed):
         if refusal is not None:
             record.credentials = ()
             return self.refused(refusal)
-        return replace(verdict, published=_held(entry, record, published))
+        found = tried(tool, published, facts, lambda ref: self._published_of(ref, facts))
+        if (candidate := served(found, facts)) is not None:
+            published = published.model_copy(update={"candidate": candidate})
+        return replace(verdict, published=_held(entry, record, published), tried=found)
+
+    def _alone(
+        self, entry: Entry, tool: Resource | None, facts: Facts
+    ) -> tuple[ToolVerdict, tuple[Credential, ...]]:
+        """`assess_tool`, with what is known of name, Secret and Service, and the credentials that it needs."""
+        settings = facts.settings
+        owner, problem, service, server = None, None, NOT_ASKED, None
+        credentials: tuple[Credential, ...] = ()
+        if isinstance(tool, Tool):
+            holders = facts.links.of(name_key(tool))
+            if len(holders) > 1:
+                found = (facts.objects.get(ref) for ref in holders)
+                owner = name_owner(e for e in found if e is not None)
+            if (secret := secret_of(tool)) is not None:
+                credentials, problem = assess_credential(
+                    tool,
+                    facts.objects.get(secret),
+                    allowed=settings.credential_namespaces,
+                    domain=settings.cluster_domain,
+                )
+            if server_of(tool) is None:
+                service = backend_service(tool, facts)
+            else:
+                way = backend_server(tool, facts)
+                server, service = way.server, way.service
+                credentials, problem = way.credentials, way.problem
+        verdict = assess_tool(
+            entry,
+            owner=owner,
+            credential=problem,
+            service=service,
+            server=server,
+            hidden=settings.hidden_text,
+            read=tool,
+        )
+        return verdict, credentials
+
+    def _published_of(self, ref: Ref, facts: Facts) -> PublishedTool | None:
+        """What is published of another Tool, in whatever order the two are assessed."""
+        entry, record = facts.objects.get(ref), facts.records.get(ref)
+        if entry is None or self.ends(entry, facts) or (record is not None and record.crowded is not None):
+            return None
+        return self._alone(entry, entry.resource, facts)[0].published
 
     def refused(self, cause: Cause) -> ToolVerdict:
         """A Tool's verdict."""

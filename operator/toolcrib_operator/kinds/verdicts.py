@@ -8,7 +8,14 @@ from toolcrib.errors import Finding
 from toolcrib.lint.weaknesses import Weakness
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib.wire.imports import ServerWanted
-from toolcrib.wire.publish import PublishedAccount, PublishedBinding, PublishedServer, PublishedTool
+from toolcrib.wire.publish import (
+    Candidate,
+    PublishedAccount,
+    PublishedBinding,
+    PublishedServer,
+    PublishedTool,
+)
+from toolcrib_operator.objects import Ref
 
 Published = PublishedTool | PublishedServer | PublishedBinding | PublishedAccount
 
@@ -42,6 +49,18 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class Tried:
+    """What was found of the candidate of a tool: either `made`, or a `refusal`."""
+
+    canary: Ref
+    """The ToolCanary that it is of: the oldest of the tool's."""
+    refusal: Cause | None = None
+    made: Candidate | None = None
+    approval: Cause | None = None
+    """Whether the candidate is approved; None: it needs no approval."""
+
+
+@dataclass(frozen=True, slots=True)
 class ToolVerdict:
     """`published` is None exactly when there is a `refusal`. `service` and `credential` keep Ready false, not the tool out.
 
@@ -57,6 +76,8 @@ class ToolVerdict:
     weaknesses: tuple[Weakness, ...] = ()
     approval: Cause | None = None
     """Whether the tool is as it was approved; None: it needs no approval."""
+    tried: Tried | None = None
+    """What a ToolCanary offers in its place."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
+from toolcrib import names
 from toolcrib.errors import EpochFenced
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib.snapshot import Snapshot
@@ -111,8 +112,8 @@ class IndexSync:
     @property
     def waiting(self) -> int:
         """Tools that are published but not in the index."""
-        published, none = self._publisher.snapshot.tools.values(), _Indexed()
-        return sum(self._tools.get(t.tool_id, none).digest != t.digest for t in published)
+        published, none = self._publisher.snapshot.indexed.values(), _Indexed()
+        return sum(self._tools.get(t.index_id, none).digest != t.digest for t in published)
 
     @property
     def lag(self) -> float:
@@ -126,12 +127,15 @@ class IndexSync:
         snapshot, now = self._publisher.snapshot, time.monotonic()
         steps = self._publisher.steps(self._looked)
         if steps is None:
-            self._open |= dict.fromkeys((*snapshot.tools, *self._tools))
+            self._open |= dict.fromkeys((*snapshot.indexed, *self._tools))
         for step in steps or ():
-            self._open |= dict.fromkeys((*(tool.tool_id for tool in step.tools), *step.removed.tools))
+            ids = (*(tool.tool_id for tool in step.tools), *step.removed.tools)
+            self._open |= dict.fromkeys(ids)
+            trials = map(names.candidate_id, ids)
+            self._open |= dict.fromkeys(i for i in trials if i in self._tools or i in snapshot.trials)
         self._looked = snapshot.revision
         for tool_id in self._open:
-            if (tool := snapshot.tools.get(tool_id)) is None:
+            if (tool := snapshot.indexed.get(tool_id)) is None:
                 if tool_id in self._tools:
                     self._tools[tool_id].since = None
                 continue
@@ -207,7 +211,7 @@ class IndexSync:
     def _compare(self, tool_id: str, inventory: IndexInventory, snapshot: Snapshot) -> bool:
         """Take what the index says of a tool; whether it holds another digest than was known."""
         one, digest = self._tools[tool_id], inventory.tools.get(tool_id)
-        tool = snapshot.tools.get(tool_id)
+        tool = snapshot.indexed.get(tool_id)
         if digest != (None if tool is None else tool.digest):
             self._open[tool_id] = None
         differs, one.digest = one.digest != digest, digest
@@ -219,7 +223,7 @@ class IndexSync:
 
     async def _work(self, replica: Replica) -> bool:
         snapshot = self._publisher.snapshot
-        tools = snapshot.tools
+        tools = snapshot.indexed
         now = time.monotonic()
         missing: list[str] = []
         orphans: list[str] = []
@@ -304,7 +308,7 @@ class IndexSync:
 
     def _forget_settled(self) -> None:
         """No retry is due for a tool that has gone, or that an inventory has found after all."""
-        tools = self._publisher.snapshot.tools
+        tools = self._publisher.snapshot.indexed
         for tool_id in self._open:
             one = self._tools[tool_id]
             if one.refused is not None and (tool_id not in tools or one.digest == tools[tool_id].digest):

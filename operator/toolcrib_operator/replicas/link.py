@@ -10,6 +10,7 @@ from typing import Protocol
 
 from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.telemetry import logs, tracing
+from toolcrib.wire.canaries import CanaryCounts
 from toolcrib.wire.features import DENY_SCOPES, enforceable
 from toolcrib.wire.publish import (
     AuditHead,
@@ -60,6 +61,8 @@ class Link:
         self.problem: str | None = None
         self.audit: AuditHead | None = None
         """The end of its decision log, as it last said."""
+        self.canaries: tuple[CanaryCounts, ...] = ()
+        """What it counted of the trials of tools, as it last said."""
         self.wake = asyncio.Event()
         self._source = source
         self._hash = ""
@@ -174,7 +177,7 @@ class Link:
         self, state: ReplicaState, to: Revision, ours: str | None, *, full: bool, last: bool
     ) -> None:
         """Note what the replica answered. `ours`: the hash that it must name, where it is known."""
-        self.audit = state.audit
+        self._heard(state)
         if state.revision != to:
             raise ReplicaUnavailable(f"confirmed {state.revision}, expected {to}")
         if last:
@@ -243,8 +246,11 @@ class Link:
         self._beats += 1
         logs.request_id.set(f"op-{self.confirmed.epoch}-{self.confirmed.seq}-beat-{self._beats}")
         beat = Heartbeat(revision=self.confirmed, hash=self._hash, unreachable=source.unreachable())
-        self.audit = (await self.replica.heartbeat(beat)).audit
+        self._heard(await self.replica.heartbeat(beat))
         self._complete_at = time.monotonic()
+
+    def _heard(self, state: ReplicaState) -> None:
+        self.audit, self.canaries = state.audit, state.canaries
 
     def _about(self, **fields: object) -> dict[str, dict[str, object]]:
         return logs.about(replica=self.replica.name, **fields)

@@ -24,6 +24,7 @@ from toolcrib_registry.audit.refusal_reasons import RefusalReasons
 from toolcrib_registry.calls.arguments import Arguments
 from toolcrib_registry.calls.backends.port import NO_EXCHANGE, Exchange, ToolAnswer, ToolBackend
 from toolcrib_registry.calls.bulkheads import Bulkheads
+from toolcrib_registry.calls.canaries import CanaryCounter
 from toolcrib_registry.calls.errors import ToolError
 from toolcrib_registry.calls.in_flight import InFlight, Revoked
 from toolcrib_registry.clock import Clock, whole_milliseconds
@@ -36,6 +37,7 @@ from toolcrib_registry.policy.state import CallerView, PolicyState
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 REVOKED = "The grant was revoked while the call was in progress."
+_SELECTS = (Action.DESCRIBE, Action.LOAD)
 INPUT_REQUIRED = "input_required"
 """The outcome of a call that the tool has answered with a question."""
 
@@ -72,6 +74,9 @@ class Parts(Protocol):
 
     @property
     def backend(self) -> ToolBackend: ...
+
+    @property
+    def canaries(self) -> CanaryCounter: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +131,8 @@ async def find(
         parts.refusals.add(action, caller_view, name)
         return None
     parts.metrics.decided(action.value, decision, caller_view.identity)
+    if action in _SELECTS:
+        parts.canaries.selected(caller_view.identity, tool)
     return Named(tool, caller_view.view.listed_name(tool.tool_id), caller_view, decision, at)
 
 
@@ -269,6 +276,7 @@ async def governed(
     finally:
         seconds = time.perf_counter() - start
         parts.metrics.called(identity, named.tool, outcome, seconds)
+        parts.canaries.called(identity, named.tool, outcome)
         if outcome != "ok":
             told = {"agent": identity.label, "outcome": outcome, "ms": round(seconds * 1000, 1)}
             log.info("call failed: %s", outcome, extra=logs.about_object("Tool", named.tool.tool_id, **told))

@@ -20,6 +20,7 @@ from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.identity import Identity
 from toolcrib.snapshot import Draft, Snapshot
 from toolcrib.view import EMPTY, View, ViewMaker, view_of, view_work
+from toolcrib.wire.canaries import CanaryCounts
 from toolcrib.wire.features import FEATURES
 from toolcrib.wire.probes import place_key
 from toolcrib.wire.publish import (
@@ -68,6 +69,8 @@ class PolicyState:
     view_bytes: int = BYTES
     audit_head: Callable[[], AuditHead | None] = field(default=lambda: None, repr=False)
     """The end of the decision log, where there is one."""
+    canaries: Callable[[Snapshot], tuple[CanaryCounts, ...]] = field(default=lambda _: (), repr=False)
+    """What was counted of the trials of tools."""
     on_swap: Callable[[Snapshot], None] = field(default=lambda _: None, repr=False)
     """Told of each snapshot, before anything is decided by it."""
     snapshot: Snapshot = field(init=False)
@@ -111,6 +114,7 @@ class PolicyState:
             ready=self.ready,
             audit=self.audit_head(),
             features=FEATURES,
+            canaries=self.canaries(self.snapshot),
         )
 
     def unaddressed(self, known: Container[str]) -> bool:

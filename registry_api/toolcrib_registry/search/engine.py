@@ -69,9 +69,9 @@ class SearchEngine:
         tools = content.view.tools
 
         def made() -> Visible:
-            return Visible((i, self._entries.of(tool)) for i, tool in tools.items())
+            return Visible((tool.index_id, self._entries.of(tool)) for tool in tools.values())
 
-        self._entries.keep(caller_view.snapshot.tools)
+        self._entries.keep(caller_view.snapshot.indexed)
         if len(tools) <= AT_ONCE:
             return self._views.setdefault(content, made())
         async with self._making:
@@ -105,13 +105,13 @@ class SearchEngine:
         while not state.closing:
             changed, snapshot = state.changed, state.snapshot
             try:
-                self._entries.keep(snapshot.tools)
+                self._entries.keep(snapshot.indexed)
                 now = self._clock.elapsed()
                 recent = now - whole_at < _WHOLE_SECONDS
                 if before is None or not recent or not await self._step(before, snapshot):
                     await self._searcher.replace(await asyncio.to_thread(self._all, snapshot))
                     whole_at = now
-                before = snapshot.tools
+                before = snapshot.indexed
                 if await self._searcher.complete():
                     await self._complete(changed)
             except Exception:
@@ -122,8 +122,8 @@ class SearchEngine:
 
     async def _step(self, before: Mapping[str, PublishedTool], snapshot: Snapshot) -> bool:
         """Take in what differs from `before`; False: more than that is other than it should be."""
-        entries, gone = await asyncio.to_thread(self._differing, before, snapshot.tools)
-        count = snapshot.active_tools
+        entries, gone = await asyncio.to_thread(self._differing, before, snapshot.indexed)
+        count = snapshot.active_tools + sum(tool.active for tool in snapshot.trials.values())
         return await self._searcher.update(entries, gone, count=count) == count
 
     async def _complete(self, changed: asyncio.Event) -> None:
@@ -141,15 +141,15 @@ class SearchEngine:
         await self._searcher.learn(entries, vectors)
 
     def _all(self, snapshot: Snapshot) -> list[IndexEntry]:
-        return [self._entries.of(tool) for tool in snapshot.tools.values() if tool.active]
+        return [self._entries.of(tool) for tool in snapshot.indexed.values() if tool.active]
 
     def _differing(
         self, before: Mapping[str, PublishedTool], after: Mapping[str, PublishedTool]
     ) -> tuple[list[IndexEntry], list[str]]:
         """The entries of tools that are other objects than before, and the ids of those that are searched no more."""
         other = [tool for i, tool in after.items() if before.get(i) is not tool]
-        gone = [tool.tool_id for tool in other if not tool.active]
-        if len(before) + sum(tool.tool_id not in before for tool in other) != len(after):
+        gone = [tool.index_id for tool in other if not tool.active]
+        if len(before) + sum(tool.index_id not in before for tool in other) != len(after):
             gone += before.keys() - after.keys()
         return [self._entries.of(tool) for tool in other if tool.active], gone
 

@@ -21,15 +21,15 @@ class EntryCache:
 
     def of(self, tool: PublishedTool) -> IndexEntry:
         """The entry of `tool`."""
-        known = self._known.get(tool.tool_id)
+        known = self._known.get(tool.index_id)
         if known is not None and (known[0] is tool or known[0] == tool):
             return known[1]
         made = entry_of(tool)
-        self._known[tool.tool_id] = (tool, made)
+        self._known[tool.index_id] = (tool, made)
         return made
 
     def keep(self, tools: Mapping[str, PublishedTool]) -> None:
-        """Forget what is no longer published."""
+        """Forget what is no longer published; `tools` by their ids in the index."""
         if len(self._known) > len(tools) + 64:
             self._known = {i: known for i, known in self._known.items() if i in tools}
 
@@ -53,7 +53,7 @@ def entry_of(tool: PublishedTool) -> IndexEntry:
     """What may be searched of `tool`; its digest is the entry's fingerprint."""
     properties = tool.input_schema.get("properties")
     entry = IndexEntry(
-        tool_id=tool.tool_id,
+        tool_id=tool.index_id,
         digest="",
         namespace=tool.namespace,
         name=tool.name,

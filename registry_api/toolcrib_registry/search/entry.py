@@ -57,7 +57,7 @@ class IndexEntry:
     """One tool as the index sees it."""
 
     tool_id: str
-    """`namespace/objectname`."""
+    """`namespace/objectname`; of a candidate on trial `namespace/objectname~candidate`."""
     digest: str
     """Names this version of the entry; the store never looks inside. It must change with every field below that
     matters to a search, scopes, tags and state included: `fingerprint` makes such a digest."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from toolcrib import names
 from toolcrib.authorizer import Action
 from toolcrib.telemetry import tracing
 from toolcrib.wire.publish import PublishedTool
@@ -105,8 +106,8 @@ def _visible(
     caller_view: CallerView, answer: Answer, is_down: Callable[[PublishedTool], bool]
 ) -> Iterator[Hit]:
     for found in answer.hits:
-        if (tool := caller_view.view.tools.get(found.tool_id)) is not None:
-            yield Hit(tool, caller_view.view.listed_name(found.tool_id), found, is_down(tool))
+        if (tool := caller_view.view.tools.get(names.of_candidate(found.tool_id))) is not None:
+            yield Hit(tool, caller_view.view.listed_name(tool.tool_id), found, is_down(tool))
 
 
 def _mode_problem(error: ModeUnavailable) -> Failure:

@@ -27,7 +27,7 @@ def _rights_of_today() -> list[dict[str, Any]]:
     rules = [
         {"apiGroups": [""], "resources": ["serviceaccounts", "services"], **reads},
         {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], **reads},
-        {"apiGroups": ["toolcrib.dev"], "resources": ["toolservers", "agents"], **reads},
+        {"apiGroups": ["toolcrib.dev"], "resources": ["toolservers", "agents", "toolcanaries"], **reads},
         {
             "apiGroups": ["toolcrib.dev"],
             "resources": ["accessrequests"],

@@ -27,6 +27,7 @@ from toolcrib_registry.audit.files import RotatingFile
 from toolcrib_registry.audit.log import DecisionLog
 from toolcrib_registry.audit.refusal_reasons import RefusalReasons
 from toolcrib_registry.calls import definitions, service
+from toolcrib_registry.calls.canaries import CanaryCounter
 from toolcrib_registry.policy.state import PolicyState
 from toolcrib_registry.settings_sections import Audit
 
@@ -85,6 +86,7 @@ class Desk:
         self.state = PolicyState(self.clock, on_swap=self.decisions.policy_changed)
         self.metrics: Any = self.counts
         self.refusals = RefusalReasons(self.metrics, self.decisions, self.clock)
+        self.canaries = CanaryCounter()
         self.parts: Any = self
 
     async def one(self, who: Identity) -> None:

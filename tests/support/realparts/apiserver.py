@@ -26,6 +26,7 @@ TOOLCRIB_KINDS = (
     "clusteragentscopebindings",
     "agents",
     "accessrequests",
+    "toolcanaries",
 )
 _GROUPS = {
     **dict.fromkeys(TOOLCRIB_KINDS, "/apis/toolcrib.dev/v1alpha1"),

@@ -193,7 +193,7 @@ FINE = {
         ConditionReason.IN_FORCE,
         ConditionReason.MATCHES,
     ),
-    *(ConditionReason.SUSPENDED, ConditionReason.NOT_SUSPENDED),
+    *(ConditionReason.SUSPENDED, ConditionReason.NOT_SUSPENDED, ConditionReason.NOT_ROLLED_BACK),
     *(ConditionReason.ACCESS_APPROVED, ConditionReason.ACCESS_REJECTED),
     *(ConditionReason.POWERS_ALONE, ConditionReason.NOTHING_ODD, ConditionReason.DENY_HOLDS),
 }

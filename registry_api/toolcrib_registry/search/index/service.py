@@ -96,7 +96,7 @@ class IndexService:
                 await self._store.remove(request.remove)
                 self._forget(request.remove)
                 self._metrics.index_changed()
-            tools = self._state.snapshot.tools
+            tools = self._state.snapshot.indexed
             wanted = {i: self._entries.of(tools[i]) for i in dict.fromkeys(request.upsert) if i in tools}
             failed = {i: NOT_HERE for i in request.upsert if i not in tools}
             written, refused = await self._write(list(wanted.values()))
@@ -119,7 +119,7 @@ class IndexService:
         self._asked = self._clock.elapsed()
         held = await self._store.inventory()
         self._known = dict(held)
-        tools = self._state.snapshot.tools
+        tools = self._state.snapshot.indexed
         # a large catalog takes a moment: not on the event loop
         shown, fresh = await asyncio.to_thread(self._compared, held, tools)
         await self._vectors.remember(fresh)
@@ -149,7 +149,7 @@ class IndexService:
             self._metrics.index_healthy.set(0)
         else:
             self._metrics.index_healthy.set(1)
-        tools = self._state.snapshot.tools
+        tools = self._state.snapshot.indexed
         fresh = math.nan
         if self._clock.elapsed() - self._asked <= ASKED_SECONDS:
             fresh = await asyncio.to_thread(self._fresh, tools)
@@ -183,7 +183,7 @@ class IndexService:
         self._metrics.index_reused.inc(made.reused)
         failed = dict(made.refused)
         # embedding takes its time: what is gone by now may have been removed already, by another replica
-        tools = self._state.snapshot.tools
+        tools = self._state.snapshot.indexed
         rows = [i for i, entry in enumerate(made.entries) if entry.tool_id in tools]
         failed |= {e.tool_id: NOT_HERE for e in made.entries if e.tool_id not in tools}
         if rows:
