@@ -17,7 +17,9 @@ from toolcrib.resources.meta import API_VERSION, ObjectMeta
 from toolcrib.resources.servers import ToolServer
 from toolcrib.resources.tools import Tool
 
-Resource = Tool | ToolServer | AgentScopeBinding | ClusterAgentScopeBinding | Agent | AccessRequest | ToolCanary
+Resource = (
+    Tool | ToolServer | AgentScopeBinding | ClusterAgentScopeBinding | Agent | AccessRequest | ToolCanary
+)
 
 
 @dataclass(frozen=True, slots=True)
