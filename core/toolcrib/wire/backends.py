@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from pydantic import Field
@@ -134,11 +133,3 @@ class PublishedBackend(Wire):
     def service(self) -> str | None:
         """`namespace/name`, the key of `--backend`."""
         return f"{self.service_namespace}/{self.service_name}" if self.service_name else None
-
-    @property
-    def services(self) -> Iterator[tuple[str, str | None]]:
-        """The Services that are called for it, `namespace/name`, and their addresses."""
-        if self.service is not None:
-            yield self.service, self.cluster_ip
-        if (tokens := self.token_service) is not None:
-            yield f"{tokens.namespace}/{tokens.name}", tokens.cluster_ip

@@ -126,12 +126,7 @@ class PolicyState:
         if not self.leader.awaited(self.clock.elapsed()):
             return False
         backends = (tool.backend for tool in self.snapshot.tools.values())
-        return any(
-            ip is None and service not in known
-            for b in backends
-            if b is not None
-            for service, ip in b.services
-        )
+        return any(b and b.service and b.cluster_ip is None and b.service not in known for b in backends)
 
     def cannot_reach(self, tool: PublishedTool) -> bool:
         """Whether the leader says that the tool's backend cannot be reached."""

@@ -14,7 +14,7 @@ from published import server
 from published import tool as published_tool
 from toolcrib.errors import RevisionMismatch
 from toolcrib.snapshot import Snapshot
-from toolcrib.wire.features import DENY_SCOPES, FEATURES, SNAPSHOT_CHUNKS
+from toolcrib.wire.features import DENY_SCOPES, FEATURES, SNAPSHOT_CHUNKS, TOKEN_SERVICES
 from toolcrib.wire.publish import (
     PublishedAccount,
     PublishedTool,
@@ -194,6 +194,22 @@ async def test_resources_and_prompts_of_servers_come_with_a_full_snapshot_and_go
         await publisher.wait_confirmed(publisher.publish(removed=Removed(servers=("team-a/gone",))))
         assert replica.snapshot.hash == publisher.hash
     assert set(replica.snapshot.parts) == {"team-a/docs:@resources", "team-a/docs:@prompts"}
+
+
+@pytest.mark.parametrize("features", [FEATURES, WHOLE], ids=["chunks", "one body"])
+async def test_a_full_snapshot_brings_no_server_whose_tokens_come_from_a_service_to_a_replica_that_knows_none(
+    features: tuple[str, ...],
+) -> None:
+    oauth = {"tokenService": {"name": "idp", "port": 8080, "path": "/token"}}
+    auth = {"type": "ClientCredentials", "secretKeyRef": {"name": "client", "key": "secret"}, "oauth": oauth}
+    one = server(mcp={"url": "https://x.test/mcp", "auth": auth})
+    older = tuple(name for name in features if name != TOKEN_SERVICES)
+    for known, there in ((features, True), (older, False)):
+        replica = Recorded(features=known)
+        async with publishing(replica) as publisher:
+            await publisher.wait_confirmed(publisher.publish(tools=MANY[:1], servers=[one]))
+        backends = [part.backend is not None for part in replica.snapshot.parts.values()]
+        assert backends == [there, there]
 
 
 async def test_tools_are_taken_from_their_source_chunk_by_chunk() -> None:
