@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 from sqlalchemy import event, exc
@@ -41,7 +40,8 @@ class Database:
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
-        self.place = engine.url.render_as_string(hide_password=True)
+        # without its query, which may hold a password too
+        self.place = engine.url.set(query={}).render_as_string(hide_password=True)
 
     @classmethod
     def at(cls, url: str) -> Self:
@@ -54,13 +54,14 @@ class Database:
             parsed = sa.make_url(url)
             kind = parsed.get_backend_name()
             if kind == "sqlite":
+                _create_private(parsed.database or "")
                 engine = sa.create_engine(parsed, connect_args={"timeout": _WAIT})
                 _prepare_sqlite(engine)
             elif kind == "postgresql":
                 engine = sa.create_engine(parsed, pool_pre_ping=True, connect_args=_BOUNDED)
             else:
                 raise StoreError(f"a store is SQLite or PostgreSQL, not {kind}", _ADDRESSES)
-        except exc.ArgumentError:
+        except (exc.ArgumentError, ValueError):
             raise StoreError("the store's URL is not valid", _ADDRESSES) from None
         except ImportError as missing:
             raise StoreError(
@@ -164,6 +165,14 @@ def _version(connection: sa.Connection) -> int:
     return int(found or 0)
 
 
+def _create_private(file: str) -> None:
+    """Make a new file that only its owner can read; what SQLite makes beside it has the same mode."""
+    if file in ("", ":memory:"):
+        raise StoreError("a store in memory would be lost with the command", _ADDRESSES)
+    with suppress(OSError):  # the connection says why it cannot be used
+        Path(file).touch(mode=0o600)
+
+
 def _prepare_sqlite(engine: sa.Engine) -> None:
     """Durable commits, readers beside a writer, and transactions that hold the write lock from their start.
 
@@ -197,6 +206,7 @@ def _first_line(error: exc.SQLAlchemyError) -> str:
 def has_password(url: str) -> bool:
     """Whether a URL holds a password, which other users of the machine could read in the list of processes."""
     try:
-        return urlsplit(url).password is not None
-    except ValueError:
-        return False
+        parsed = sa.make_url(url)
+    except (exc.ArgumentError, ValueError):
+        return False  # `Database.at` refuses it, and does not repeat it
+    return parsed.password is not None or not {"password", "sslpassword"}.isdisjoint(parsed.query)
