@@ -39,14 +39,15 @@ Each part has two seconds, all side by side. Registry and issuer are always requ
 |---|---|
 | `answered` | the model has answered |
 | `out_of_turns`, `out_of_tokens`, `out_of_time`, `context_full`, `looping`, `too_many_tools` | a bound was reached |
-| `model_failed` | the model's endpoint failed for a minute |
+| `model_failed` | the model's endpoint refused, or failed for a minute |
+| `registry_away` | the registry did not answer the turn's discovery in ten seconds |
 | `running`, `interrupted` | it has not ended; a resumed session does it again |
 
 | of a call | |
 |---|---|
 | `ok`, or the code of an error | as the agent was told |
 | `unknown` | the run ended before the answer came |
-| `already_called` | not made: an earlier attempt at the turn made it, and the tool is not idempotent |
+| `already_called` | not made: an earlier attempt at the turn made it, or may have, and the tool is not idempotent |
 
 ## The store
 
@@ -60,6 +61,8 @@ A database of a newer Toolcrib is refused. All who may read the store can read e
 | `views` | tools and scopes that each agent discovered before the first turn |
 | `turns`, `calls` | as above; `answer` only with `messages: keep`, at most 256 KiB |
 | `uses` | calls that reached a tool, by account, over all sessions ever |
+
+Without `messages: keep` the reasons of `model_failed` and `looping` are not stored either: they can quote messages.
 """
 
 

@@ -1,14 +1,15 @@
 """The sessions' store keeps its promises on SQLite and on PostgreSQL alike."""
 
 import threading
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
 from realparts.postgres_server import Postgres
 from realparts.required import require_postgres
-from toolcrib_cli.session_store.database import Database, StoreError, migrations
-from toolcrib_cli.session_store.records import Call, Ended, Records, State, TakenOver, View
+from toolcrib_cli.session_store.database import FILE, Database, StoreError, has_password, migrations
+from toolcrib_cli.session_store.records import Call, Ended, Records, SessionExists, State, TakenOver, View
 from toolcrib_cli.session_store.tables import METADATA
 
 CALL = Call(1, 1, 1, "hacker", "database_query", "d", "started", 0.0)
@@ -80,6 +81,14 @@ def test_of_those_who_take_over_a_session_one_wins(records: Records) -> None:
     assert found.holder == won[0]
 
 
+def test_an_id_is_given_once(records: Records) -> None:
+    with pytest.raises(SessionExists):
+        records.create("s", "other", "{}", holder="b", keeps=False, retention=1.0)
+    found = records.find("s")
+    assert found is not None
+    assert (found.name, found.holder) == ("vault", "a")
+
+
 def test_who_lost_a_session_writes_nothing_any_more(records: Records) -> None:
     seen = records.find("s")
     assert seen is not None
@@ -136,6 +145,25 @@ def test_a_session_that_runs_or_is_younger_than_its_retention_is_kept(records: R
     assert later.forget_expired() == 1
 
 
+def test_a_killed_session_is_deleted_too_once_it_has_shown_no_sign_of_life_for_a_day(
+    records: Records,
+) -> None:
+    def at(seconds: float) -> Records:
+        return Records(records._database, lambda: seconds)
+
+    at(50_000.0).beat("s", "a")
+    assert at(50_000.0 + 86_400).forget_expired() == 0
+    assert at(50_001.0 + 86_400).forget_expired() == 1
+
+
+def test_a_run_that_leaves_marks_what_was_in_the_middle(records: Records) -> None:
+    records.begin_turn("s", "a", 1, "hacker")
+    records.begin_call("s", "a", CALL)
+    records.leave("s", "a", State.PAUSED, "interrupted")
+    assert [turn.outcome for turn in records.turns("s")] == ["interrupted"]
+    assert [call.outcome for call in records.calls("s")] == ["unknown"]
+
+
 def test_views_and_turns_come_back_as_they_were_written(records: Records) -> None:
     view = View("hacker", "heist/hacker", {"database_query": ("database:read",)}, ("database:read",))
     records.discovered("s", "a", [view])
@@ -171,8 +199,31 @@ def test_a_server_that_is_gone_is_one_error_without_a_password() -> None:
 @pytest.mark.parametrize(
     ("address", "said"),
     [("mysql://x", "a store is SQLite or PostgreSQL"), ("nothing", "URL is not valid"),
+     ("postgresql://u:s3cret@h:port/d", "URL is not valid"), ("sqlite://", "a store in memory would be lost"),
+     ("postgresql://u@127.0.0.1:9/d?password=s3cret", r"the store postgresql://u@127\.0\.0\.1:9/d fails"),
      ("sqlite:////nowhere/at/all.sqlite", "unable to open")],
 )  # fmt: skip
 def test_an_address_that_is_no_store_says_what_one_is(address: str, said: str) -> None:
-    with pytest.raises(StoreError, match=said):
+    with pytest.raises(StoreError, match=said) as refused:
         Database.at(address)
+    assert "s3cret" not in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("address", "there"),
+    [("postgresql://u:p@h/d", True), ("postgresql://u:p/q@h/d", True), ("postgresql://u@h/d?password=p", True),
+     ("postgresql://u@h/d?sslp%61ssword=p", True), ("postgresql://u@h/d?sslmode=require", False), ("nothing", False)],
+)  # fmt: skip
+def test_a_password_is_seen_wherever_an_address_can_hold_one(address: str, there: bool) -> None:
+    assert has_password(address) is there
+
+
+def test_a_new_file_is_its_owners_alone(tmp_path: Path) -> None:
+    with Database.at(f"sqlite:///{tmp_path}/here.sqlite"):
+        assert {file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {0o600}
+
+
+def test_what_is_no_database_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b"no database" * 1000)
+    with pytest.raises(StoreError, match="file is not a database"):
+        Database.in_folder(tmp_path)

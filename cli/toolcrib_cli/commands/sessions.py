@@ -57,7 +57,11 @@ def run(
     from toolcrib_cli.sessions import definition
 
     session = definition.read(file)
-    name = ident or f"{session.session.name}-{time.strftime('%Y%m%d', time.gmtime())}-{secrets.token_hex(3)}"
+    name = (
+        ident
+        if ident is not None
+        else f"{session.session.name}-{time.strftime('%Y%m%d', time.gmtime())}-{secrets.token_hex(3)}"
+    )
     if not _ID.fullmatch(name):
         raise CliError(
             f"not an id of a session: {name}",
@@ -66,11 +70,7 @@ def run(
         )
     with sessions_view.opened(store, data) as records:
         if records.find(name) is not None:
-            raise CliError(
-                f"there is a session {name} already",
-                hint=f"`toolcrib session resume {name}` goes on with it",
-                code=Exit.USAGE,
-            )
+            raise _exists(name)
         _run(records, session, name, file.parent, None, url, data, ca_file, out)
 
 
@@ -102,7 +102,7 @@ def resume(
             raise CliError(
                 f"{ident} is finished", hint=f"`toolcrib session show {ident}` shows it", code=Exit.USAGE
             )
-        _run(records, definition.parse(found.definition), ident, files, found, url, data, ca_file, out)
+        _run(records, definition.stored(found.definition), ident, files, found, url, data, ca_file, out)
 
 
 @examples(Example("toolcrib session pause heist-1", exit=2))
@@ -119,7 +119,7 @@ def _run(
     records: Records, session: Definition, ident: str, folder: Path, resumed: Session | None, url: str | None,
     data: Path | None, ca_file: Path | None, out: Format,
 ) -> None:  # fmt: skip
-    from toolcrib_cli.session_store.records import State, TakenOver
+    from toolcrib_cli.session_store.records import SessionExists, State, TakenOver
     from toolcrib_cli.sessions import preflight, running, team
 
     where, holder = options.registry_url(url, data), secrets.token_hex(8)
@@ -146,7 +146,6 @@ def _run(
         try:
             if resumed is None:
                 facts = session.session
-                records.forget_expired()
                 records.create(
                     ident, facts.name, session.as_json(), holder=holder, keeps=facts.messages.value == "keep",
                     retention=session.retention_seconds,
@@ -161,6 +160,8 @@ def _run(
                 check.part == "memory" for check in found.degraded
             )
             state = running.Run(records, made, ident, holder, told.turn, with_memory=with_memory).until_done()
+        except SessionExists:
+            raise _exists(ident) from None
         except TakenOver:
             raise CliError(
                 f"another process has resumed {ident}; this one ends without writing",
@@ -180,6 +181,14 @@ def _run(
     output.line(
         f"{ident} is finished: {len(turns)} turns, {failed} of them without an answer, {calls} calls. "
         f"`toolcrib session show {ident}` shows it."
+    )
+
+
+def _exists(ident: str) -> CliError:
+    return CliError(
+        f"there is a session {ident} already",
+        hint=f"`toolcrib session resume {ident}` goes on with it",
+        code=Exit.USAGE,
     )
 
 

@@ -49,7 +49,7 @@ Which = Annotated[str, typer.Argument(metavar="SESSION", help="The session's id.
 
 @contextmanager
 def opened(store: str | None, data: Path | None) -> Iterator[Records]:
-    """The store that the options name.
+    """The store that the options name, without the sessions whose retention is over.
 
     Raises:
         CliError: it cannot be used, also where that shows later.
@@ -67,7 +67,9 @@ def opened(store: str | None, data: Path | None) -> Iterator[Records]:
         with (
             Database.in_folder(options.data_folder(data)) if store is None else Database.at(store) as database
         ):
-            yield Records(database)
+            records = Records(database)
+            records.forget_expired()
+            yield records
     except StoreError as error:
         raise CliError(error.message, hint=error.hint, code=Exit.UNREACHABLE) from error
 
@@ -123,7 +125,7 @@ def _row(records: Records, session: Session) -> tuple[object, ...]:
 def _planned(session: Session) -> int:
     from toolcrib_cli.sessions import definition
 
-    return definition.parse(session.definition).turns
+    return definition.stored(session.definition).turns
 
 
 @examples(Example("toolcrib session show heist-1", lines=8))
@@ -274,8 +276,8 @@ def export(
         sys.stdout.write(lines)
         return
     try:
+        to.touch(mode=0o600)
         to.write_text(lines, encoding="utf-8")
-        to.chmod(0o600)
     except OSError as error:
         raise CliError(f"cannot write {to}: {error.strerror}", code=Exit.USAGE) from error
 

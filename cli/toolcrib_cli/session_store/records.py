@@ -17,7 +17,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from toolcrib_cli.session_store.database import Database
+from toolcrib_cli.session_store.database import Database, StoreError
 from toolcrib_cli.session_store.tables import CALLS, SESSIONS, TURNS, USES, VIEWS
 
 STARTED = "started"
@@ -26,6 +26,8 @@ UNKNOWN = "unknown"
 RUNNING = "running"
 """A turn that has not ended."""
 INTERRUPTED = "interrupted"
+_ABANDONED = 86_400.0
+"""Seconds without a sign of life."""
 _USED = sa.text(
     "INSERT INTO uses (account, tool, calls) VALUES (:account, :tool, 1) "
     "ON CONFLICT (account, tool) DO UPDATE SET calls = uses.calls + 1"
@@ -42,6 +44,10 @@ class State(StrEnum):
 
 class TakenOver(Exception):
     """Somebody else runs this session now."""
+
+
+class SessionExists(Exception):
+    """There is a session of this id already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,25 +139,29 @@ class Records:
     def create(
         self, session: str, name: str, definition: str, *, holder: str, keeps: bool, retention: float
     ) -> None:
-        """A new session, run by `holder`; ids are never used twice."""
+        """A new session, run by `holder`. Raises SessionExists."""
         now = self._clock()
-        with self._database.transaction() as connection:
-            connection.execute(
-                SESSIONS.insert().values(
-                    id=session,
-                    name=name,
-                    definition=definition,
-                    state=State.RUNNING.value,
-                    reason="",
-                    keeps_messages=keeps,
-                    retention_seconds=retention,
-                    holder=holder,
-                    beat=0,
-                    pause_asked=False,
-                    created_at=now,
-                    changed_at=now,
-                )
-            )
+        row = SESSIONS.insert().values(
+            id=session,
+            name=name,
+            definition=definition,
+            state=State.RUNNING.value,
+            reason="",
+            keeps_messages=keeps,
+            retention_seconds=retention,
+            holder=holder,
+            beat=0,
+            pause_asked=False,
+            created_at=now,
+            changed_at=now,
+        )
+        try:
+            with self._database.transaction() as connection:
+                connection.execute(row)
+        except StoreError as error:
+            if isinstance(error.__cause__, sa.exc.IntegrityError):
+                raise SessionExists(session) from None
+            raise
 
     def find(self, session: str) -> Session | None:
         """One session, if there is one."""
@@ -197,23 +207,16 @@ class Records:
             )
             if taken.rowcount != 1:
                 return False
-            connection.execute(
-                CALLS.update()
-                .where(CALLS.c.session == seen.id, CALLS.c.outcome == STARTED)
-                .values(outcome=UNKNOWN)
-            )
-            connection.execute(
-                TURNS.update()
-                .where(TURNS.c.session == seen.id, TURNS.c.outcome == RUNNING)
-                .values(outcome=INTERRUPTED)
-            )
+            _interrupt(connection, seen.id)
             return True
 
     def beat(self, session: str, holder: str) -> bool:
         """Say that the run lives; returns whether it is asked to pause. Raises TakenOver."""
         with self._held(session, holder) as connection:
             connection.execute(
-                SESSIONS.update().where(SESSIONS.c.id == session).values(beat=SESSIONS.c.beat + 1)
+                SESSIONS.update()
+                .where(SESSIONS.c.id == session)
+                .values(beat=SESSIONS.c.beat + 1, changed_at=self._clock())
             )
             return bool(
                 connection.execute(sa.select(SESSIONS.c.pause_asked).where(SESSIONS.c.id == session)).scalar()
@@ -230,8 +233,9 @@ class Records:
             return asked.rowcount == 1
 
     def leave(self, session: str, holder: str, state: State, reason: str = "") -> None:
-        """The run ends here. Raises TakenOver."""
+        """The run ends here. What was in the middle is marked as by `take`. Raises TakenOver."""
         with self._held(session, holder) as connection:
+            _interrupt(connection, session)
             connection.execute(
                 SESSIONS.update()
                 .where(SESSIONS.c.id == session)
@@ -246,12 +250,16 @@ class Records:
             )
 
     def forget_expired(self) -> int:
-        """Delete finished and paused sessions whose retention is over; their number."""
+        """Delete sessions whose retention is over; their number.
+
+        A killed run leaves its holder: without a sign of life for a day, it does not keep the session.
+        """
+        now = self._clock()
         with self._database.transaction() as connection:
             gone = connection.execute(
                 SESSIONS.delete().where(
-                    SESSIONS.c.holder.is_(None),
-                    SESSIONS.c.changed_at + SESSIONS.c.retention_seconds < self._clock(),
+                    SESSIONS.c.changed_at + SESSIONS.c.retention_seconds < now,
+                    sa.or_(SESSIONS.c.holder.is_(None), SESSIONS.c.changed_at < now - _ABANDONED),
                 )
             )
             return gone.rowcount
@@ -332,10 +340,12 @@ class Records:
                 )
             )
 
-    def turns(self, session: str) -> list[Turn]:
+    def turns(self, session: str, *, turn: int | None = None) -> list[Turn]:
         """The turns that have begun, in order."""
-        rows = self._rows(sa.select(TURNS).where(TURNS.c.session == session).order_by(TURNS.c.number))
-        return [Turn(**_without_session(row)) for row in rows]
+        asked = sa.select(TURNS).where(TURNS.c.session == session)
+        if turn is not None:
+            asked = asked.where(TURNS.c.number == turn)
+        return [Turn(**_without_session(row)) for row in self._rows(asked.order_by(TURNS.c.number))]
 
     def begin_call(self, session: str, holder: str, call: Call) -> None:
         """A call is about to be made. Raises TakenOver."""
@@ -399,6 +409,14 @@ class Records:
     def _rows(self, asked: sa.Select[Any]) -> list[dict[str, Any]]:
         with self._database.transaction() as connection:
             return [dict(row._mapping) for row in connection.execute(asked)]
+
+
+def _interrupt(connection: sa.Connection, session: str) -> None:
+    """Calls in flight become `unknown`, and a turn that had begun `interrupted`."""
+    for table, was, now in ((CALLS, STARTED, UNKNOWN), (TURNS, RUNNING, INTERRUPTED)):
+        connection.execute(
+            table.update().where(table.c.session == session, table.c.outcome == was).values(outcome=now)
+        )
 
 
 def _without_session(row: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from toolcrib_cli.sessions.comparison import Account
 
-_DENIALS = frozenset({"not_permitted", "tool_not_found", "not_offered", "unauthorized"})
+_DENIALS = frozenset({"not_permitted", "revoked", "tool_not_found", "unauthorized", "invalid_token"})
 """Codes of calls that somebody refused; every other code but ok is an error."""
 
 

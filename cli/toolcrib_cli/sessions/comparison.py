@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from toolcrib.digest import sha256
-from toolcrib_cli.session_store.records import Call, Session, Turn, View
+from toolcrib_cli.session_store.records import INTERRUPTED, RUNNING, Call, Session, Turn, View
 
 Z = 1.959964
 """Of a two-sided interval of 95 %."""
@@ -79,14 +79,15 @@ def tool_set(views: Sequence[View]) -> str:
 
 
 def _row(name: str, accounts: Sequence[Account]) -> Row:
-    turns = [turn for account in accounts for turn in account.turns if turn.outcome != "running"]
+    ended = [(a.session.id, t) for a in accounts for t in a.turns if t.outcome not in (RUNNING, INTERRUPTED)]
+    turns = [turn for _, turn in ended]
     calls = [call for account in accounts for call in account.calls]
     made: Mapping[tuple[str, int], int] = _calls_by_turn(accounts)
     return Row(
         tool_set=name,
         tools=tuple(sorted({tool for view in accounts[0].views for tool in view.tools})),
         sessions=len(accounts),
-        calls=mean([made.get((a.session.id, t.number), 0) for a in accounts for t in a.turns]),
+        calls=mean([made.get((session, turn.number), 0) for session, turn in ended]),
         succeeded=share(sum(call.outcome == "ok" for call in calls), len(calls)),
         answered=share(sum(turn.outcome == "answered" for turn in turns), len(turns)),
         replies=mean([turn.replies for turn in turns]),

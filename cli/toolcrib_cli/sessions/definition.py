@@ -197,6 +197,23 @@ def read(file: Path) -> Definition:
         raise _refused(file, 0, "not UTF-8") from error
 
 
+def stored(text: str) -> Definition:
+    """The session that `as_json` wrote.
+
+    Raises:
+        CliError: another release of Toolcrib wrote it.
+    """
+    try:
+        return Definition.model_validate_json(text)
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))
+        raise CliError(
+            f"another version of Toolcrib wrote this session: {where} is unknown here",
+            hint="use the version that wrote it",
+            code=Exit.USAGE,
+        ) from error
+
+
 def parse(text: str, file: Path = Path(SESSION)) -> Definition:
     """The session of a text; errors as `read`."""
     try:
@@ -226,6 +243,7 @@ def _session_in(node: Any, file: Path) -> tuple[Any, int]:
     if not isinstance(data, dict) or not isinstance(data.get(SESSION), str):
         raise _refused(file, node.start_mark.line + 1, f"the ConfigMap has no data[{SESSION!r}]")
     within = yaml_documents.child(yaml_documents.child(node, "data"), SESSION)
+    yaml_documents.check_bounds(data[SESSION])
     inner = list(yaml_documents.nodes(data[SESSION]))
     if len(inner) != 1:
         raise _refused(

@@ -14,6 +14,8 @@ MOST_SAID = 6
 """Answers of earlier turns, the latest."""
 MOST_OF_ONE = 4_000
 """Characters of one answer."""
+MOST_REMEMBERED = 64_000
+"""Characters of what memory answers: it has bounds of its own, and its latest messages stand last."""
 
 
 def system(definition: Definition, agent: Agent) -> str:
@@ -36,13 +38,13 @@ def task(
     if said:
         parts.append(
             "What was said so far:\n"
-            + "\n".join(_quoted(f"{who}: {what}") for who, what in said[-MOST_SAID:])
+            + "\n".join(_quoted(f"{who}: {what}", MOST_OF_ONE) for who, what in said[-MOST_SAID:])
         )
     if remembered:
-        parts.append("What you remember:\n" + _quoted(remembered))
+        parts.append("What you remember:\n" + _quoted(remembered, MOST_REMEMBERED))
     return "\n\n".join(parts)
 
 
-def _quoted(text: str) -> str:
-    shown = truncate(escape(text, keep_newlines=True), MOST_OF_ONE)
+def _quoted(text: str, most: int) -> str:
+    shown = truncate(escape(text, keep_newlines=True), most)
     return "\n".join(f"> {line}" for line in shown.split("\n"))

@@ -10,13 +10,18 @@ from toolcrib.digest import sha256
 from toolcrib_cli.session_store.records import STARTED, UNKNOWN, Call, Records
 from toolcrib_runner.agent import DynamicToolAgent
 from toolcrib_runner.discovery import DiscoveredTool
-from toolcrib_runner.errors import RunnerError, ToolError, UpstreamFailed, UpstreamTimeout
+from toolcrib_runner.errors import InvalidArguments, RunnerError, ToolError, UpstreamFailed
 from toolcrib_runner.tasks import Toolbox
 from toolcrib_runner.usage import UsageStats
 
 _OK = "ok"
-_MADE = frozenset({_OK, UNKNOWN, STARTED, "interrupted", UpstreamFailed.code, UpstreamTimeout.code})
-"""Outcomes of calls that may have had an effect; every other code is a refusal, or the tool's own word that it failed."""
+_ALREADY_CALLED = "already_called"
+_WITHOUT_EFFECT = frozenset({
+    "not_permitted", "tool_not_found", "ambiguous_name", "invalid_arguments", "no_backend", "credential_pending",
+    "service_pending", "egress_refused", "limit_exceeded", "policy_stale", "unauthorized", "invalid_token",
+    "token_unavailable", "tool_error", _ALREADY_CALLED,
+})  # fmt: skip
+"""Codes of calls that were refused, or of which the tool itself says that they failed. Any other may have had an effect."""
 
 
 class RecordingTools(Toolbox):
@@ -43,7 +48,7 @@ class RecordingTools(Toolbox):
         self._made = {
             (call.tool, call.arguments_digest)
             for call in (records.calls(session, turn=turn) if attempt > 1 else ())
-            if call.outcome in _MADE
+            if call.outcome not in _WITHOUT_EFFECT
         }
 
     @property
@@ -77,18 +82,21 @@ class RecordingTools(Toolbox):
             RunnerError: as `DynamicToolAgent.call`; or `already_called`, see above.
             StoreError, TakenOver: it cannot be written down. A call that is not on record is not made.
         """
-        digest = sha256([self._session, tool_name, dict(arguments)])
+        try:
+            digest = sha256([self._session, tool_name, dict(arguments)])
+        except ValueError as error:  # such as 1e999, or half a surrogate pair
+            raise InvalidArguments.of(tool_name, [f"the arguments cannot be sent as JSON: {error}"]) from None
         self._number += 1
         call = Call(self._turn, self._attempt, self._number, self.name, tool_name, digest, STARTED, 0.0)
         self._records.begin_call(self._session, self._holder, call)
-        started, outcome, used = self._clock(), "interrupted", False
+        started, outcome, used = self._clock(), UNKNOWN, False
         try:
             if (tool_name, digest) in self._made and not self._agent.is_idempotent(tool_name):
                 raise ToolError(
                     tool_name,
                     f"{tool_name} was called with these arguments before the session was interrupted; its result is not "
                     "known, and it does not say that it may be repeated",
-                    code="already_called",
+                    code=_ALREADY_CALLED,
                 )
             answer = self._agent.call(tool_name, arguments)
             outcome, used = _OK, True

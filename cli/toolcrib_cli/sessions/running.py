@@ -5,11 +5,22 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from toolcrib_cli.session_store.database import StoreError
-from toolcrib_cli.session_store.records import Ended, Records, Session, State, TakenOver, Turn
+from toolcrib_cli.session_store.records import (
+    INTERRUPTED,
+    RUNNING,
+    Ended,
+    Records,
+    Session,
+    State,
+    TakenOver,
+    Turn,
+)
 from toolcrib_cli.sessions import memory, prompts
 from toolcrib_cli.sessions.definition import Agent, Definition
 from toolcrib_cli.sessions.recording import RecordingTools
@@ -28,8 +39,13 @@ STILL = 3 * BEAT
 """Seconds without one, after which a session may be taken over."""
 _LONGEST = 256 * 1024
 """Characters of an answer that are kept."""
-_AGAIN = frozenset({"running", "interrupted"})
+_AGAIN = frozenset({RUNNING, INTERRUPTED})
 """Outcomes of turns that are to be done again."""
+_QUOTING = frozenset({Outcome.MODEL_FAILED, Outcome.LOOPING})
+"""Outcomes whose reason can repeat what an agent wrote: an endpoint's words, a search."""
+_NOT_KEPT = "the reason is not kept: it can quote messages"
+_DISCOVERED = 10.0
+"""Seconds for the first discovery of a turn."""
 Told = Callable[[int, Agent, Turn | None], None]
 """Told when a turn begins (None) and when it has ended."""
 
@@ -111,7 +127,7 @@ class Run:
         self._told = told
         self._with_memory = with_memory
         self._beat = beat
-        self._said: list[tuple[str, str]] = []
+        self._said: deque[tuple[str, str]] = deque(maxlen=prompts.MOST_SAID)
         self._ready: dict[str, ReadySets] = {}
 
     def until_done(self) -> State:
@@ -122,7 +138,8 @@ class Run:
             TakenOver: somebody else has resumed it.
         """
         turns = {turn.number: turn for turn in self._records.turns(self._session)}
-        self._said = [(turn.agent, turn.answer) for turn in turns.values() if turn.answer]
+        for turn in turns.values():
+            self._say(turn.agent, turn.answer or "")
         with (
             self._ends_with_pause(),
             Beating(self._records, self._session, self._holder, self._beat) as beating,
@@ -154,30 +171,37 @@ class Run:
             tools = RecordingTools(
                 connected, self._records, self._session, self._holder, agent.account, number, attempt
             )
-            report = self._work(number, agent, tools, beating)
+            if connected.wait_until_discovered(_DISCOVERED):
+                report = self._work(number, agent, tools, beating)
+            else:
+                report = Report(Outcome.REGISTRY_AWAY, error=str(connected.last_error))
             if self._with_memory and report.outcome is Outcome.ANSWERED and report.answer:
                 memory.stored(tools, self._session, agent.account, number, report.answer)
         if beating.lost.is_set():
             raise TakenOver(self._session)
-        if report.answer:
-            self._said.append((agent.name, report.answer))
+        self._say(agent.name, report.answer)
+        error = report.error if self._keeps or report.outcome not in _QUOTING else _NOT_KEPT
         self._records.end_turn(
             self._session,
             self._holder,
             number,
             Ended(
                 outcome=report.outcome.value,
-                error=report.error,
+                error=_storable(error),
                 mode=report.mode,
                 replies=report.turns,
                 prompt_tokens=report.prompt_tokens,
                 completion_tokens=report.completion_tokens,
-                answer=report.answer[:_LONGEST] if self._keeps else None,
+                answer=_storable(report.answer[:_LONGEST]) if self._keeps else None,
                 seconds=time.monotonic() - started,
             ),
         )
-        ended = next(turn for turn in self._records.turns(self._session) if turn.number == number)
-        self._told(number, agent, ended)
+        (ended,) = self._records.turns(self._session, turn=number)
+        self._told(number, agent, replace(ended, error=report.error))
+
+    def _say(self, agent: str, answer: str) -> None:
+        if answer:
+            self._said.append((agent, answer[: prompts.MOST_OF_ONE]))
 
     def _work(self, number: int, agent: Agent, tools: RecordingTools, beating: Beating) -> Report:
         remembered = memory.recalled(tools, self._session, agent.account) if self._with_memory else ""
@@ -192,7 +216,7 @@ class Run:
         loop = TaskLoop(tools, self._team.model(agent), way=way, bounds=bounds, stop=beating.lost)
         try:
             return loop.run(
-                prompts.task(self._definition, agent, number, self._said, remembered),
+                prompts.task(self._definition, agent, number, list(self._said), remembered),
                 prompts.system(self._definition, agent),
             )
         except RunnerError as error:  # nothing that the loop knows: it is this turn's end, not the session's
@@ -202,3 +226,8 @@ class Run:
     @property
     def _keeps(self) -> bool:
         return self._definition.session.messages.value == "keep"
+
+
+def _storable(text: str) -> str:
+    """PostgreSQL stores every character but NUL."""
+    return text.replace("\0", "\ufffd")

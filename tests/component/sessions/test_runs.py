@@ -1,5 +1,6 @@
 """Runs of sessions when what they stand on goes away: the store, the right to run, the machine's patience."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -7,25 +8,43 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
+import model_stub
 from realparts.postgres_server import Postgres
 from realparts.required import require_postgres
-from small_registry import SmallRegistry, SmallTool, serving
+from small_registry import Problem, SmallRegistry, SmallTool, serving
+from stub_server import Answer, Asked, answering
 from toolcrib_cli.session_store.database import Database, StoreError
 from toolcrib_cli.session_store.records import Call, Records, State, TakenOver
 from toolcrib_cli.sessions import definition, running, team
+from toolcrib_cli.sessions.recording import RecordingTools
+from toolcrib_runner.errors import RunnerError, ToolError
 
 Called = Callable[..., Any]
 
 
 @contextmanager
-def ready(tmp_path: Path, tools: Mapping[str, Called], prompts: list[str]) -> Iterator[team.Team]:
-    """A session's team at a small registry with these tools, with the scripted model."""
-    agents = [{"name": f"a{n}", "account": "heist/a", "prompt": p} for n, p in enumerate(prompts)]
-    made = definition.Definition.model_validate({"session": {"name": "n"}, "agents": agents})
+def ready(
+    tmp_path: Path,
+    tools: Mapping[str, Called],
+    prompts: list[str],
+    *,
+    model: str | None = None,
+    keep: bool = False,
+    mode: str = "auto",
+    searchable: bool = False,
+) -> Iterator[team.Team]:
+    """A session's team at a small registry with these tools; without a model's URL with the scripted model."""
+    agents = [
+        {"name": f"a{n}", "account": "heist/a", "prompt": p, "mode": mode} for n, p in enumerate(prompts)
+    ]
+    facts = {"name": "n", "messages": "keep" if keep else "discard"}
+    made = definition.Definition.model_validate({"session": facts, "model": {"url": model}, "agents": agents})
     listed = [SmallTool(name, run, name, {}) for name, run in tools.items()]
     with ExitStack() as stack:
         registry = stack.enter_context(serving(SmallRegistry(*listed)))
+        registry.searchable = searchable
         yield stack.enter_context(
             team.composed(made, registry.url, folder=tmp_path, mint=lambda account: lambda: "token-1")
         )
@@ -124,6 +143,170 @@ def test_the_clock_decides_nothing_a_run_that_shows_signs_of_life_is_left_alone(
         assert seen is not None
         assert not running.take_over(back, seen, "me", wait=lambda _: back.beat("s", "alive"))
         assert running.take_over(back, back.find("s") or seen, "me", wait=lambda _: None)
+
+
+def test_a_full_disk_ends_the_run_with_one_reason_and_it_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    with (
+        Database.in_folder(tmp_path) as database,
+        model_stub.serving([model_stub.text("a" * 100_000)]) as model,
+        ready(tmp_path, {}, ["Speak."] * 3, model=model.url, keep=True) as made,
+    ):
+        records = Records(database)
+        run = begun(records, made)
+        database.close()  # its connections; the next one has the bound
+        pages = ["PRAGMA max_page_count = 60"]
+        sa.event.listen(database._engine, "connect", lambda raw, _: raw.execute(pages[0]))
+        with pytest.raises(StoreError, match="database or disk is full"):
+            run.until_done()
+        seen = records.find("s")
+        assert seen is not None
+        assert [(t.outcome, len(t.answer or "")) for t in records.turns("s")] == [
+            ("answered", 100_000),
+            ("running", 0),
+        ]
+        pages[0] = "PRAGMA max_page_count = 60000"
+        database.close()
+        assert running.take_over(records, seen, "h2", still=0, wait=lambda _: None)
+        again = running.Run(records, made, "s", "h2", lambda *_: None, with_memory=False)
+        assert again.until_done() is State.FINISHED
+        assert [len(t.answer or "") for t in records.turns("s")] == [100_000] * 3
+
+
+def test_an_answer_with_a_character_that_postgresql_cannot_store_ends_nothing(tmp_path: Path) -> None:
+    require_postgres()
+    with (
+        Postgres() as server,
+        Database.at(server.database("s")) as database,
+        model_stub.serving([model_stub.text("one\0two")]) as model,
+        ready(tmp_path, {}, ["Speak."], model=model.url, keep=True) as made,
+    ):
+        records = Records(database)
+        assert begun(records, made).until_done() is State.FINISHED
+        assert [turn.answer for turn in records.turns("s")] == ["one\ufffdtwo"]
+
+
+@pytest.mark.parametrize("arguments", ['{"n": 1e999}', '{"n": "\\ud800"}'])
+def test_arguments_that_no_json_can_carry_are_the_models_mistake_and_end_nothing(
+    tmp_path: Path, arguments: str
+) -> None:
+    replies = [model_stub.function("look", arguments), model_stub.text("done")]
+    with (
+        Database.in_folder(tmp_path) as database,
+        model_stub.serving(replies) as model,
+        ready(tmp_path, {"look": lambda n: "ok"}, ["Look."], model=model.url) as made,
+    ):
+        records = Records(database)
+        assert begun(records, made).until_done() is State.FINISHED
+        assert [turn.outcome for turn in records.turns("s")] == ["answered"]
+        assert "cannot be sent as JSON" in model_stub.results(model.requests[-1]["messages"])[0]
+
+
+def secret_in_an_endpoints_refusal(asked: Asked) -> Answer:
+    return Answer(json.dumps({"error": {"message": f"cannot read: {SECRET}"}}).encode(), 400)
+
+
+def secret_in_a_search(asked: Asked) -> Answer:
+    search = model_stub.function("search_tools", {"query": SECRET})
+    choice = {"index": 0, "message": search, "finish_reason": "tool_calls"}
+    return Answer(
+        json.dumps({"id": "1", "object": "chat.completion", "model": "m", "choices": [choice]}).encode()
+    )
+
+
+SECRET = "the-combination-is-31-07"
+
+
+@pytest.mark.parametrize("said", [secret_in_an_endpoints_refusal, secret_in_a_search])
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_reason_that_quotes_what_was_written_is_told_and_stored_only_where_messages_are(
+    tmp_path: Path, said: Callable[[Asked], Answer], keep: bool
+) -> None:
+    told: list[str] = []
+    with (
+        Database.in_folder(tmp_path) as database,
+        answering(said) as port,
+        ready(
+            tmp_path, {"look": lambda: "ok"}, ["Go."], model=f"http://127.0.0.1:{port}/v1", keep=keep,
+            mode="dynamic", searchable=True,
+        ) as made,
+    ):  # fmt: skip
+        records = Records(database)
+        records.create("s", "n", made.definition.as_json(), holder="h", keeps=keep, retention=60)
+        running.Run(
+            records, made, "s", "h", lambda n, a, ended: told.append(ended.error if ended else ""),
+            with_memory=False,
+        ).until_done()  # fmt: skip
+        (turn,) = records.turns("s")
+        assert turn.outcome in ("model_failed", "looping")
+        assert SECRET in told[-1]
+        held = b"".join(file.read_bytes() for file in tmp_path.glob("sessions.sqlite*"))
+        assert (SECRET.encode() in held) is keep
+
+
+def test_a_turn_without_a_registry_is_recorded_and_the_session_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "_DISCOVERED", 0.1)
+    with Database.in_folder(tmp_path) as database, ready(tmp_path, {}, ["Go."] * 2) as made:
+        made.url = "http://127.0.0.1:9"
+        records = Records(database)
+        assert begun(records, made).until_done() is State.FINISHED
+        assert [t.outcome for t in records.turns("s")] == ["registry_away"] * 2
+        assert "cannot be reached" in records.turns("s")[0].error
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "again"),
+    [(403, "revoked", False), (504, "upstream_timeout", False), (503, "registry_unavailable", False),
+     (502, "upstream_error", False), (403, "not_permitted", True), (429, "limit_exceeded", True)],
+)  # fmt: skip
+def test_a_call_that_may_have_had_an_effect_is_not_repeated_after_an_interruption(
+    tmp_path: Path, status: int, code: str, again: bool
+) -> None:
+    problems = [Problem(status, code)]
+    calls: list[str] = []
+
+    def drill() -> str:
+        calls.append("drill")
+        if problems:
+            raise problems.pop()
+        return "ok"
+
+    with (
+        Database.in_folder(tmp_path) as database,
+        ready(tmp_path, {"drill": drill}, ["Go."], searchable=True) as made,
+        made.agent(made.definition.agents[0], "s", 1) as agent,
+    ):
+        records = Records(database)
+        records.create("s", "n", "{}", holder="h", keeps=False, retention=60)
+        attempt = records.begin_turn("s", "h", 1, "a0")
+        with pytest.raises(RunnerError):
+            RecordingTools(agent, records, "s", "h", "heist/a", 1, attempt).call("drill", {})
+        seen = records.find("s")
+        assert seen is not None
+        assert records.take(seen, "h2")
+        tools = RecordingTools(
+            agent, records, "s", "h2", "heist/a", 1, records.begin_turn("s", "h2", 1, "a0")
+        )
+        if again:
+            assert tools.call("drill", {}) == "ok"
+        else:
+            with pytest.raises(ToolError, match="was called with these arguments"):
+                tools.call("drill", {})
+        assert len(calls) == 1 + again
+
+
+def test_the_most_used_tools_of_an_account_are_those_of_all_its_sessions(tmp_path: Path) -> None:
+    with (
+        Database.in_folder(tmp_path) as database,
+        ready(tmp_path, {"look": lambda: "ok"}, ["call look {}"]) as made,
+        made.agent(made.definition.agents[0], "s2", 1) as agent,
+    ):
+        records = Records(database)
+        for ident in ("s1", "s2"):
+            begun(records, made, ident).until_done()
+        stats = RecordingTools(agent, records, "s3", "h", "heist/a", 1, 1).usage_stats()
+        assert (stats.usage_by_tool, stats.most_used_tool, stats.total_tool_calls) == ({"look": 2}, "look", 2)
 
 
 def test_a_hundred_sessions_write_at_once_and_nothing_that_was_acknowledged_is_lost(tmp_path: Path) -> None:

@@ -173,7 +173,8 @@ def test_what_others_said_reaches_the_next_turn_as_quoted_words(local: LocalMode
 def test_a_turn_that_fails_is_recorded_and_the_session_goes_on(local: LocalMode, tmp_path: Path) -> None:
     with answering(lambda asked: Answer(b'{"error": {"message": "no such model"}}', 404)) as port:
         broken = {"url": f"http://127.0.0.1:{port}/v1", "name": "gone"}
-        file = written(tmp_path, crew("Try.", "first", model=broken), crew("call listen {}", "second"))
+        agents = (crew("Try.", "first", model=broken), crew("call listen {}", "second"))
+        file = written(tmp_path, *agents, messages="keep")
         done = session(local, "run", file, "--id", "goes-on")
     assert done.returncode == 0, done.stderr
     assert "2 turns, 1 of them without an answer" in done.stdout
@@ -205,6 +206,34 @@ def test_an_answer_of_a_megabyte_is_kept_in_part_and_told_in_part(local: LocalMo
         assert len(model.requests[-1]["messages"][-1]["content"]) < 6_000
     assert len(done.stdout) < 6_000
     assert len(shown(local, "long")["turns"][0]["answer"]) == 256 * 1024
+
+
+def test_a_session_whose_retention_is_over_is_shown_no_more_but_its_uses_count(
+    local: LocalMode, tmp_path: Path
+) -> None:
+    file = written(tmp_path, crew("call listen {}"), retention="1ms", name="brief")
+    assert session(local, "run", file, "--id", "brief").returncode == 0
+    assert session(local, "list", "--name", "brief").stdout.splitlines()[1:] == []
+    assert "no session is called brief" in session(local, "show", "brief").stderr
+
+
+def test_an_export_to_a_file_is_its_owners_alone(local: LocalMode, tmp_path: Path) -> None:
+    assert session(local, "run", written(tmp_path, crew("x")), "--id", "exported").returncode == 0
+    assert session(local, "export", "exported", "--to", str(tmp_path / "out.jsonl")).returncode == 0
+    assert (tmp_path / "out.jsonl").stat().st_mode & 0o777 == 0o600
+    assert json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])["id"] == "exported"
+
+
+def test_of_two_runs_with_one_id_at_once_one_begins(local: LocalMode, tmp_path: Path) -> None:
+    file = written(tmp_path, crew("call listen {}"))
+    runs = [started(local, "run", file, "--id", "twin") for _ in range(2)]
+    try:
+        assert sorted(run.wait(60) for run in runs) == [0, 2]
+    finally:
+        for run in runs:
+            run.stop()
+    assert "there is a session twin already" in (local.data.parent / "session.log").read_text()
+    assert [t["outcome"] for t in shown(local, "twin")["turns"]] == ["answered"]
 
 
 # ---- before the first turn ----
@@ -387,7 +416,12 @@ def test_an_agent_that_is_suspended_in_the_middle_of_a_call_ends_its_turn_not_th
         (("run", "/nowhere.yaml"), "cannot read /nowhere.yaml: No such file"),
         (("show", "valt"), "no session is called valt"),
         (("resume", "vault"), "vault is finished"),
+        (("run", str(HEIST / "session.yaml"), "--id", "vault"), "there is a session vault already"),
+        (("run", str(HEIST / "session.yaml"), "--id", ""), "not an id of a session"),
+        (("run", str(HEIST / "session.yaml"), "--id", "../vault"), "not an id of a session: ../vault"),
+        (("run", str(HEIST / "session.yaml"), "--id", "vault\n"), "not an id of a session"),
         (("list", "--store", "postgresql://u:s3cret@h/d"), "the store's URL holds a password"),
+        (("list", "--store", "postgresql://u@h/d?password=s3cret"), "the store's URL holds a password"),
         (("list", "--store", "mysql://h/d"), "a store is SQLite or PostgreSQL"),
     ],
 )

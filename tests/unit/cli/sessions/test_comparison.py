@@ -1,5 +1,7 @@
 """Sessions compared by their sets of tools, and what an agent has done so far."""
 
+from dataclasses import replace
+
 import pytest
 
 from toolcrib_cli.session_store.records import Call, Session, State, Turn, View
@@ -60,10 +62,18 @@ def test_sessions_with_the_same_tools_make_one_row_and_others_another() -> None:
     assert first.tokens.value == pytest.approx((110 + 210 + 110) / 3)
 
 
+def test_a_turn_that_has_not_ended_is_not_compared() -> None:
+    made = account("1", ("x",), [["ok"], ["started"], ["unknown"]])
+    ended, runs, interrupted = made.turns
+    turns = [ended, replace(runs, outcome="running"), replace(interrupted, outcome="interrupted")]
+    (row,) = compare([replace(made, turns=turns)])
+    assert (row.answered.of, row.calls, row.tokens.value) == (1, mean([1]), 110)
+
+
 def test_an_agents_activity_counts_errors_and_denials_apart_and_tools_that_are_new_to_it() -> None:
-    made = account("1", ("x", "y"), [["ok"], ["not_permitted", "upstream_error", "started"]])
+    made = account("1", ("x", "y"), [["ok"], ["not_permitted", "revoked", "upstream_error", "started"]])
     (found,) = activity.of(made)
-    assert (found.turn, found.calls, found.denials, found.errors) == (2, 4, 1, 1)
+    assert (found.turn, found.calls, found.denials, found.errors) == (2, 5, 2, 1)
     assert found.new_tools == 1
     assert found.tokens == 100 + 200 + 20
 

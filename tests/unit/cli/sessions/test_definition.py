@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from toolcrib_cli.errors import CliError
-from toolcrib_cli.sessions.definition import Messages, parse, read
+from toolcrib_cli.sessions.definition import Messages, parse, read, stored
 
 AGENT = "agents: [{name: a, account: heist/a, prompt: x}]\n"
 GOOD = "session: {name: v}\n" + AGENT
@@ -21,8 +21,22 @@ def test_what_the_store_keeps_of_it_is_the_same_session() -> None:
     made = parse(
         "session: {name: v, rounds: 3, messages: keep, retention: 24h}\nneeds: {memory: degrade}\n" + AGENT
     )
-    assert parse(made.as_json()) == made
+    assert stored(made.as_json()) == made
     assert made.retention_seconds == 86_400
+
+
+@pytest.mark.parametrize("character", ["\x7f", "\x85", "\u2028", "\ufffe", "\x00", "☂"])
+def test_a_character_that_yaml_refuses_or_folds_comes_back_from_the_store(character: str) -> None:
+    made = parse(GOOD.replace("prompt: x", f'prompt: "a\\U{ord(character):08x}b"'))
+    assert made.agents[0].prompt == f"a{character}b"
+    assert stored(made.as_json()) == made
+
+
+def test_a_stored_session_of_another_version_says_what_is_unknown() -> None:
+    with pytest.raises(
+        CliError, match=r"another version of Toolcrib wrote this session: session\.mood is unknown"
+    ):
+        stored(parse(GOOD).as_json().replace('"name":"v"', '"name":"v","mood":"x"'))
 
 
 def test_agents_take_turns_in_their_order() -> None:
@@ -58,6 +72,7 @@ def test_it_may_lie_in_a_config_map_and_its_lines_are_those_of_the_file() -> Non
         (GOOD + "---\n" + GOOD, "one session is expected, not 2 documents"),
         ("a: [", "f:2: not valid YAML"),
         ("a: &a [*a]", "not valid YAML"),
+        ("kind: ConfigMap\ndata: {session.yaml: '" + "[" * 200_000 + "'}", "nested deeper than 100 levels"),
         ("kind: ConfigMap\ndata: {other: x}\n", "the ConfigMap has no data"),
         ("[]", "f:1: "),
     ],
