@@ -107,7 +107,9 @@ def approve(
         username = source.username()
         if username is not None and asked.is_asked_by(username):
             raise CliError(
-                f"you may not approve a request of your own: {username} asks for it", code=Exit.NOT_PERMITTED
+                f"you may not approve a request of your own: {username} asks for it",
+                hint="ask somebody else to approve it",
+                code=Exit.NOT_PERMITTED,
             )
         made = approval(asked, tools, time.time() + seconds)
         if out is not Format.TABLE:

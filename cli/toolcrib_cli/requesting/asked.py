@@ -115,7 +115,10 @@ def approval(asked: Asked, tools: Iterable[PublishedTool], until: float) -> dict
     check_open(asked)
     tool = asked.tool
     if tool is None:
-        raise CliError(f"there is no Tool {asked.request.tool_id} any more")
+        raise CliError(
+            f"there is no Tool {asked.request.tool_id} any more",
+            hint=f"reject the request: toolcrib access reject {asked.key} --reason gone",
+        )
     if asked.changed:
         raise CliError(
             f"{tool.tool_id} has changed since {asked.who} asked for it",
@@ -139,7 +142,10 @@ def check_open(asked: Asked) -> None:
     """Raises CliError where somebody has decided already."""
     if asked.state != "open":
         why = asked.request.rejection
-        raise CliError(f"{asked.key} is {asked.state}{'' if why is None else f': {escape(why)}'}")
+        raise CliError(
+            f"{asked.key} is {asked.state}{'' if why is None else f': {escape(why)}'}",
+            hint="`toolcrib access requests` lists those that are open",
+        )
 
 
 def published(bodies: Sequence[Body]) -> list[PublishedTool]:

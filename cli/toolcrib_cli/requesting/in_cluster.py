@@ -83,7 +83,9 @@ class ClusterRequests:
         except Refused as error:
             denied = error.status in (401, 403)
             raise CliError(
-                f"cannot {what}: {error.message}", code=Exit.NOT_PERMITTED if denied else Exit.FAILED
+                f"cannot {what}: {error.message}",
+                hint="ask somebody with that right; docs/guides/access-for-a-while.md says who may do what",
+                code=Exit.NOT_PERMITTED if denied else Exit.FAILED,
             ) from error
         except Conflict as error:
             raise CliError(

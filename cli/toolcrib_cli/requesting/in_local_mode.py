@@ -49,7 +49,9 @@ class LocalRequests:
         try:
             held = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise CliError(f"{asked.key} is not there any more") from error
+            raise CliError(
+                f"{asked.key} is not there any more", hint="`toolcrib access requests` lists those that are"
+            ) from error
         held["metadata"]["annotations"] = rejecting(reason)
         self._write(file, held)
 
@@ -60,4 +62,6 @@ class LocalRequests:
         try:
             write_durably(file, json.dumps(manifest, indent=1))
         except OSError as error:
-            raise CliError(f"cannot write {file}: {error.strerror}") from error
+            raise CliError(
+                f"cannot write {file}: {error.strerror}", hint="check the data folder and its disk"
+            ) from error
