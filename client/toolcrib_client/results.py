@@ -98,13 +98,20 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """What the tool answered. `elapsed`: seconds at the registry; `content`: MCP's blocks beside structured content."""
+    """What the tool answered.
+
+    Attributes:
+        elapsed: seconds at the registry.
+        content: MCP's blocks beside structured content.
+        fallback_for: the id of the tool that was called, where its backend is down and `tool_id` answered in its place.
+    """
 
     tool_id: str
     content_type: str
     result: Any
     elapsed: float
     content: tuple[Json, ...] = ()
+    fallback_for: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +244,7 @@ def call(document: Any) -> CallResult:
         result=about["result"],
         elapsed=_number(about.get("elapsed")),
         content=tuple(map(_object, about["content"])) if isinstance(about.get("content"), list) else (),
+        fallback_for=_optional(about, "fallback_for"),
     )
 
 

@@ -46,6 +46,7 @@ def parts(tool: PublishedTool) -> dict[str, Any]:
         "scopes": sorted(tool.scopes),
         "scopeMatch": tool.scope_match.value,
         "backend": backend,
+        "fallback": list(tool.fallback) or None,
     }
     return {key: value for key, value in found.items() if value is not None}
 

@@ -85,9 +85,16 @@ def definition_digest(
     )
 
 
-def route_digest(*, backend: dict[str, Any] | None, scopes: tuple[str, ...], scope_match: str) -> str:
-    """sha256 over what a call depends on: backend, credential reference, scopes, scopeMatch."""
-    return sha256({"backend": backend, "scopes": sorted(scopes), "scopeMatch": scope_match})
+def route_digest(
+    *,
+    backend: dict[str, Any] | None,
+    scopes: tuple[str, ...],
+    scope_match: str,
+    fallback: tuple[str, ...] = (),
+) -> str:
+    """sha256 over what a call depends on: backend, credential reference, scopes, scopeMatch, fallback."""
+    later = {"fallback": list(fallback)} if fallback else {}
+    return sha256({"backend": backend, "scopes": sorted(scopes), "scopeMatch": scope_match, **later})
 
 
 def approval_digest(digest: str, route_digest: str) -> str:

@@ -65,6 +65,7 @@ def _digested(draft: PublishedTool) -> PublishedTool:
                 backend=None if draft.backend is None else _route(draft.backend),
                 scopes=draft.scopes,
                 scope_match=draft.scope_match.value,
+                fallback=draft.fallback,
             ),
         }
     )
@@ -134,6 +135,7 @@ def tool(
         replaced_by=spec.replaced_by,
         message=spec.message,
         backend=_backend(spec.backend, namespace, cluster_ip, token_ip, server),
+        fallback=tuple(names.tool_id(namespace, each) for each in dict.fromkeys(spec.fallback)),
         source=meta.labels.get("toolcrib.dev/source", "manifest"),
     )
     if spec.approval is not Approval.MANUAL or spec.approved_digest == made.approval_digest:

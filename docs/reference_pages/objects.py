@@ -24,6 +24,11 @@ CONDITIONS = (
         "Tool with a backend",
         "The Service has a ready endpoint, or the registry could connect. It changes neither Ready nor any list.",
     ),
+    (
+        "FallbackUsable",
+        "Tool with `fallback`",
+        "Each fallback exists, is in use, is idempotent, has the same scopes, and does not lead back. It changes neither Ready nor any list.",
+    ),
     ("Propagated", "bindings", "Every registry replica has confirmed this generation."),
     ("Expired", "bindings", "`expiresAt` has passed."),
     ("MatchesNothing", "bindings", "No tool is within the binding's reach."),

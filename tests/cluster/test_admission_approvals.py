@@ -52,6 +52,10 @@ def test_an_approver_approves_without_gate_and_changes_nothing_else(
     both = admission.patch(approver, made(), {"spec": {"approvedDigest": OTHER, "description": "evil"}})
     assert both.status_code == 403
     assert "gate" in both.text
+    elsewhere = {"fallback": ["other"], "annotations": {"readOnlyHint": True}}
+    led = admission.patch(approver, made(), {"spec": elsewhere})
+    assert led.status_code == 403, "a fallback decides where calls go"
+    assert "gate" in led.text
 
 
 def test_an_approver_can_change_the_metadata_as_the_guide_says(

@@ -275,6 +275,10 @@ def explain(source: Source, out: Format, subject: Subject, tool: Tool, binding: 
                 for b in answer.bindings
             ]
             output.table(("binding", "generation", "verdict", "reason", "rule"), rows)
+        if answer.fallbacks:
+            output.heading("Called while its backend is down")
+            reviewed = [(t.tool_id, *_decided(t)) for t in answer.fallbacks]
+            output.table(("tool", "allowed", "reason", "by", "generation", "rule"), reviewed)
     if not answer.allowed:
         raise typer.Exit(Exit.FAILED)
 

@@ -321,6 +321,10 @@ def call(
     if out is not Format.TABLE:
         output.data(answer, out)
         return
+    if asked := answer.get("fallback_for"):
+        output.line(
+            f"The backend of {asked} is down. Its fallback {answer['tool_id']} answered.", stderr=True
+        )
     result = answer["result"]
     if isinstance(result, str):
         sys.stdout.write(escape(result, keep_newlines=True) + "\n")

@@ -258,6 +258,10 @@ class Explanation(Review, Rule):
     action: Action
     steps: tuple[Step, ...]
     bindings: tuple[ConsideredBinding, ...]
+    fallbacks: tuple[ReviewedTool, ...] = Field(
+        default=(),
+        description="What is called in the place of the tool while its backend is down, where this subject may call it.",
+    )
 
 
 class ToolChange(Answer):

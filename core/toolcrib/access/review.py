@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from toolcrib import fallbacks
 from toolcrib.access.answers import (
     Explanation,
     ReviewedSubject,
@@ -164,6 +165,11 @@ class AccessReview:
             action=self.action,
             steps=tuple(self._steps(who, identity, tool, decision, weighed, rule["rule"])),
             bindings=tuple(map(self.rules.considered, weighed)),
+            fallbacks=tuple(
+                self.tool(identity, each, who=who)
+                for each in tool.fallback
+                if fallbacks.problem(tool, each, self.snapshot.tools) is None
+            ),
         )
 
     def find(self, text: str, who: Who | None = None) -> PublishedTool:

@@ -101,6 +101,8 @@ class ConditionReason(StrEnum):
     EGRESS_REFUSED = "EgressRefused"
     NO_ADDRESS = "NoAddress"
     NOT_PROBED = "NotProbed"
+    FALLBACK_USABLE = "FallbackUsable"
+    FALLBACK_REFUSED = "FallbackRefused"
     CREDENTIAL_MISSING = "CredentialMissing"
     CREDENTIAL_NOT_ALLOWED = "CredentialNotAllowed"
     UNTRUSTED_LABEL = "UntrustedLabel"
@@ -211,6 +213,8 @@ MEANINGS: dict[ConditionReason, str] = {
     ConditionReason.EGRESS_REFUSED: "The registry's egress rules refuse the backend's host or address: calls answer `egress_refused`.",
     ConditionReason.NO_ADDRESS: "The registry knows no address of the backend's Service.",
     ConditionReason.NOT_PROBED: "Unknown: no registry replica has probed the backend yet, or probing is off.",
+    ConditionReason.FALLBACK_USABLE: "Each tool that `spec.fallback` names is called while the backend is down.",
+    ConditionReason.FALLBACK_REFUSED: "A tool that `spec.fallback` names is never called in the tool's place. The message says why.",
     ConditionReason.CREDENTIAL_MISSING: "The Secret or key that the backend's auth names does not exist or may not be read.",
     ConditionReason.CREDENTIAL_NOT_ALLOWED: "The Secret is not labelled as a backend credential or does not list the host.",
     ConditionReason.UNTRUSTED_LABEL: "The selector uses a namespace label that the operator is not configured to trust.",
@@ -315,6 +319,7 @@ NEXT_STEPS: dict[ConditionReason, str] = {
     ConditionReason.EGRESS_REFUSED: "Add the host to `egress.allow` if agents may reach it.",
     ConditionReason.NO_ADDRESS: "Outside a cluster, specify it: `--backend namespace/service=host:port`.",
     ConditionReason.NOT_PROBED: "Wait, or turn `backendProbes` on.",
+    ConditionReason.FALLBACK_REFUSED: "Correct `spec.fallback`, or the tools that it names.",
     ConditionReason.CREDENTIAL_MISSING: "Create the Secret with that key and its label, or correct its name.",
     ConditionReason.CREDENTIAL_NOT_ALLOWED: "Label the Secret, and list the host in its annotation.",
     ConditionReason.UNTRUSTED_LABEL: "Select by a trusted label, or trust this one in the operator's settings.",

@@ -11,6 +11,7 @@ from toolcrib import names
 from toolcrib.resources.backends import Auth, Backend
 from toolcrib.resources.conditions import Conditions
 from toolcrib.resources.meta import (
+    DnsSubdomain,
     ListOf,
     Model,
     ObjectMeta,
@@ -151,6 +152,12 @@ class ToolSpec(Model):
         description="status.approvalDigest of what was approved. Writing it needs the verb approve on the Tool.",
     )
     backend: Backend = Field(description="What executes the tool.")
+    fallback: Annotated[tuple[DnsSubdomain, ...], ListOf(0, 4, "atomic")] = Field(
+        default=(),
+        description="Tools of this namespace, by metadata.name, to call while the backend is down, in this order. The tool "
+        "has to be idempotent; a fallback needs the same scopes and scopeMatch, and has to be idempotent, too. The caller's"
+        " grants decide about it as about any tool.",
+    )
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -171,6 +178,19 @@ class ToolSpec(Model):
             "!has(self.backend.mcp) || (has(self.server) && self.server == self.backend.mcp.serverRef.name)",
             "a tool of a ToolServer belongs to it: set spec.server to the name in backend.mcp.serverRef",
             lambda s: s.backend.mcp is None or s.server == s.backend.mcp.server_ref.name,
+        ),
+        Rule(
+            "!has(self.fallback) || size(self.fallback) == 0 || (has(self.annotations) &&"
+            " ((has(self.annotations.idempotentHint) && self.annotations.idempotentHint) ||"
+            " (has(self.annotations.readOnlyHint) && self.annotations.readOnlyHint)))",
+            "fallback needs annotations.idempotentHint or readOnlyHint: true, since a call may be made twice",
+            lambda s: (
+                not s.fallback
+                or (
+                    s.annotations is not None
+                    and True in (s.annotations.idempotent_hint, s.annotations.read_only_hint)
+                )
+            ),
         ),
     )
 
@@ -202,7 +222,7 @@ class ToolStatus(Model):
         description="The definition and the route that were approved last, as JSON; what is large in it is there as a digest.",
     )
     conditions: Conditions = Field(
-        default=(), description="Ready, Accepted, Indexed, Approved, Questionable."
+        default=(), description="Ready, Accepted, Indexed, Approved, Questionable, FallbackUsable."
     )
 
 
@@ -232,6 +252,11 @@ class Tool(Model):
             + "])",
             "this tool name is reserved for a route of the registry; choose another spec.name",
             lambda t: t.name not in names.RESERVED_TOOL_NAMES,
+        ),
+        Rule(
+            "!has(self.spec.fallback) || !(self.metadata.name in self.spec.fallback)",
+            "a tool cannot be its own fallback",
+            lambda t: t.metadata.name not in t.spec.fallback,
         ),
     )
 

@@ -272,6 +272,11 @@ class CallAnswer(Answer):
     )
 
     tool_id: str
+    fallback_for: str | None = Field(
+        default=None,
+        description="The id of the tool that was called, where its backend is down and the fallback `tool_id` answered. Absent "
+        "otherwise; the header `Toolcrib-Fallback` then has `tool_id`.",
+    )
     content_type: str
     result: Any
     elapsed: float = Field(description="seconds")

@@ -89,6 +89,9 @@ class PublishedTool(Wire):
     digest: str
     route_digest: str
     backend: PublishedBackend | None = None
+    fallback: tuple[str, ...] = Field(
+        default=(), description="ids of tools to call while its backend is down; see `toolcrib.fallbacks`"
+    )
     source: str = "manifest"
     source_digests: dict[str, str] = Field(
         default_factory=dict,
@@ -117,6 +120,12 @@ class PublishedTool(Wire):
     def active(self) -> bool:
         """Whether agents may see it at all; deprecated tools are."""
         return self.state is not _DISABLED and not self.quarantined
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether calling it once more changes nothing more, as its author says."""
+        hints = self.annotations
+        return hints.get("idempotentHint") is True or hints.get("readOnlyHint") is True
 
     @property
     def approval_digest(self) -> str:

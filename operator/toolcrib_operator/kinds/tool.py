@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from toolcrib import publishing
+from toolcrib import fallbacks, names, publishing
 from toolcrib.errors import SchemaUnsafe
 from toolcrib.lint import hidden_text
 from toolcrib.lint.hidden_text import Hidden
@@ -105,9 +105,10 @@ def assess_tool(
 
 
 def tool_status(
-    entry: Entry, verdict: ToolVerdict, progress: Progress, now: float, reached: Reached | None = None
-) -> Desired:
-    """Status of a Tool: Ready, Accepted, Indexed, Questionable, and BackendReachable if it has a backend (`reached`)."""
+    entry: Entry, verdict: ToolVerdict, progress: Progress, now: float, reached: Reached | None = None,
+    fallback: Cause | None = None,
+) -> Desired:  # fmt: skip
+    """Status of a Tool: Ready, Accepted, Indexed, Questionable; what is known of its backend and of its fallbacks, if any."""
     rows: list[tuple[str, bool | None, Cause]]
     tool = verdict.published
     if tool is None:
@@ -154,6 +155,8 @@ def tool_status(
         rows.append((APPROVED, approved.reason is ConditionReason.APPROVED, approved))
     if reached is not None:
         rows.append((BACKEND_REACHABLE, reached.value, reached.cause))
+    if fallback is not None:
+        rows.append(("FallbackUsable", fallback.reason is ConditionReason.FALLBACK_USABLE, fallback))
     fields = {
         "name": tool.name,
         "toolId": tool.tool_id,
@@ -164,12 +167,27 @@ def tool_status(
     return Desired(status(entry, rows, now, **fields), provisional=waiting)
 
 
+def fallback_cause(tool: PublishedTool, tools: Mapping[str, PublishedTool]) -> Cause | None:
+    """Whether each fallback of a tool is called in its place, by what is published; None where it names none."""
+    if not tool.fallback:
+        return None
+    problems = [said for each in tool.fallback if (said := fallbacks.problem(tool, each, tools)) is not None]
+    if problems:
+        return Cause(ConditionReason.FALLBACK_REFUSED, "; ".join(problems))
+    return Cause(ConditionReason.FALLBACK_USABLE)
+
+
 def told_quota(entry: Entry) -> Cause | None:
     """The refusal for want of room that its status tells of; None if it tells of none."""
     found = condition(entry.status, "Accepted")
     if found is None or found.get("reason") != ConditionReason.QUOTA_EXCEEDED:
         return None
     return Cause(ConditionReason.QUOTA_EXCEEDED, str(found.get("message") or ""))
+
+
+def fallbacks_of(tool: Tool) -> list[str]:
+    """The ids of the tools that it names as its fallbacks."""
+    return [names.tool_id(tool.metadata.namespace or "default", each) for each in tool.spec.fallback]
 
 
 class ToolKind(Governed):
@@ -188,33 +206,44 @@ class ToolKind(Governed):
         return super().kept(resource, condense=condense) if packed is None else packed
 
     def keys(self, entry: Entry) -> Sequence[Hashable]:
-        """Its name first; its Secret, its Services, its ToolServer."""
+        """Its name first; its fallbacks, its Secret, its Services, its ToolServer."""
         tool = entry.head
         if not isinstance(tool, Tool):
             return ()
         secret, server = secret_of(tool), server_of(tool)
         return (
             name_key(tool),
+            *(Ref(self.name, key) for key in fallbacks_of(tool)),
             *(() if server is None else (server,)),
             *(() if secret is None else (secret,)),
             *services_of(tool),
         )
 
     def touched(self, change: Change, facts: Facts) -> Collection[Ref]:
-        """Itself, who shares its name or words, before or now, its canaries, and the tools that those try it for."""
+        """Itself, who shares its name or words, before or now, what falls back on it, its canaries, and what those try it for."""
         head = None if change.entry is None else change.entry.head
         alike = facts.lint.update(change.ref.key, head if isinstance(head, Tool) else None)
-        names = (*change.before[:1], *change.after[:1])
-        holders = (other for name in names for other in facts.links.of(name))
+        named = (*change.before[:1], *change.after[:1])
+        holders = (other for name in named for other in facts.links.of(name))
         canaries = [ref for ref in facts.links.of(change.ref) if ref.kind == CANARY]
         tried_for = (facts.records[ref].keys[0] for ref in canaries)
         return {
             change.ref,
             *holders,
             *(Ref(self.name, key) for key in alike),
+            *self._led_to(change.ref, facts),
             *canaries,
             *(ref for ref in tried_for if isinstance(ref, Ref)),
         }
+
+    def _led_to(self, tool: Ref, facts: Facts) -> Collection[Ref]:
+        """The tools that name it as a fallback, and those that name these."""
+        found, due = {tool}, [tool]
+        while due:
+            new = {ref for ref in facts.links.of(due.pop()) if ref.kind == self.name} - found
+            found |= new
+            due += new
+        return found
 
     def ends(self, entry: Entry, facts: Facts) -> bool:
         """It is being deleted, or its namespace takes it with it."""
@@ -322,10 +351,11 @@ class ToolKind(Governed):
             indexed, problem = situation.indexed(verdict.published)
             progress = replace(progress, indexed=indexed, index_problem=problem)
         seen, tool = None, verdict.published
+        fallback = None if tool is None else fallback_cause(tool, situation.snapshot.tools)
         if tool is not None:
             seen = observed(tool, verdict.endpoints, situation.probe(tool), probing=situation.probing)
         if tool is None or seen is None:
-            return tool_status(entry, verdict, progress, now)
+            return tool_status(entry, verdict, progress, now, fallback=fallback)
         settle = situation.facts.settings.endpoints_settle if seen is verdict.endpoints else 0.0
         reached, again = told(entry, tool, seen, record, now, settle=settle)
         place = place_key(tool.backend)
@@ -333,7 +363,7 @@ class ToolKind(Governed):
             situation.facts.unreachable[tool.tool_id] = place
         else:
             situation.facts.unreachable.pop(tool.tool_id, None)
-        return replace(tool_status(entry, verdict, progress, now, reached), again=again)
+        return replace(tool_status(entry, verdict, progress, now, reached, fallback), again=again)
 
     def told(self, entry: Entry, record: Record, situation: Situation, now: float) -> Told:
         """Its status, and its weaknesses."""

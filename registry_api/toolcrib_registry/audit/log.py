@@ -42,12 +42,8 @@ READS = 600
 
 GONE: ContextVar[Identity | None] = ContextVar("gone", default=None)
 """Whose token the request carries where its ServiceAccount is gone: answered as nobody, and recorded by name."""
-
-
 TOKEN: ContextVar[str | None] = ContextVar("token", default=None)
 """The `jti` of the verified token that the request carries; never the token."""
-
-
 SESSION: ContextVar[str | None] = ContextVar("session", default=None)
 """What the request says of its session and turn, `<id>/<turn>`: the caller's claim, which nothing checks."""
 
@@ -151,11 +147,12 @@ class DecisionLog:
         seconds: float | None = None,
         at: float | None = None,
         basis: Basis | None = None,
+        fallback_for: str | None = None,
     ) -> None:
         """One tool was named: what was decided and, for a call, how it ended and how long it took.
 
         `question` is the kind of an access review that was answered; `at` when it was decided, if not now. `basis` is
-        what the authorizer decided by; None: it cannot be decided again.
+        what the authorizer decided by; None: it cannot be decided again. `fallback_for` is the id of the tool that was named.
         """
         if self._writer is None:
             return
@@ -170,7 +167,7 @@ class DecisionLog:
             self._folded(record, asker, named, identity and name[:LONGEST_NAME])
             return
         common = self._common(action, identity, moment)
-        fields = named
+        fields = named | ({"fallback_for": fallback_for} if fallback_for else {})
         if outcome:
             fields["outcome"] = outcome
         if question is not None:
@@ -246,6 +243,7 @@ class DecisionLog:
         revision: str,
         arguments: dict[str, Any],
         basis: Basis | None = None,
+        fallback_for: str | None = None,
     ) -> None:
         """In the mode `strict`: return once the record of a call that is about to be made is on the disk.
 
@@ -264,6 +262,7 @@ class DecisionLog:
         record = self._common(Action.CALL, identity)
         record |= self._named(identity, "", tool, decision, revision) | evidence(basis, record["ts"])
         record |= self._shown(arguments, tool) | {"phase": "begin"}
+        record |= {"fallback_for": fallback_for} if fallback_for else {}
         try:
             if self._writer.stuck(self._strict_seconds) or not self._writer.put(_stamped(record), durable):
                 raise AuditUnavailable

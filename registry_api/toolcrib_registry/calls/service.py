@@ -7,12 +7,15 @@ its backend (503), and only then arguments and backend.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
+from toolcrib import fallbacks
 from toolcrib.authorizer import Action, Decision, decide
 from toolcrib.identity import Identity
 from toolcrib.telemetry import logs, tracing
@@ -22,10 +25,11 @@ from toolcrib_registry.audit.basis import Basis
 from toolcrib_registry.audit.log import AuditUnavailable, DecisionLog
 from toolcrib_registry.audit.refusal_reasons import RefusalReasons
 from toolcrib_registry.calls.arguments import Arguments
+from toolcrib_registry.calls.backends.breaking import has_answered, is_down
 from toolcrib_registry.calls.backends.port import NO_EXCHANGE, Exchange, ToolAnswer, ToolBackend
-from toolcrib_registry.calls.bulkheads import Bulkheads
+from toolcrib_registry.calls.bulkheads import Bulkheads, Room
 from toolcrib_registry.calls.canaries import CanaryCounter
-from toolcrib_registry.calls.errors import ToolError
+from toolcrib_registry.calls.errors import ToolError, UpstreamTimeout
 from toolcrib_registry.calls.in_flight import InFlight, Revoked
 from toolcrib_registry.clock import Clock, whole_milliseconds
 from toolcrib_registry.failures import Failure, Unauthenticated
@@ -36,6 +40,7 @@ from toolcrib_registry.policy.state import CallerView, PolicyState
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
+_REVOKED = "revoked"
 REVOKED = "The grant was revoked while the call was in progress."
 _SELECTS = (Action.DESCRIBE, Action.LOAD)
 INPUT_REQUIRED = "input_required"
@@ -93,11 +98,18 @@ class Named:
     """The decision names another binding than the authorizer did: the first that has room in its limits."""
     charged: frozenset[str] = frozenset()
     """The UIDs of the bindings that a call was charged to."""
+    asked: PublishedTool | None = None
+    """The tool that the caller named, where this one was called in its place; None: this one."""
 
     @property
     def revision(self) -> str:
         """Of the snapshot that decided."""
         return str(self.caller_view.snapshot.revision or "")
+
+    @property
+    def fallback_for(self) -> str | None:
+        """The id of the tool in whose place it was called, if it was."""
+        return None if self.asked is None else self.asked.tool_id
 
     @property
     def basis(self) -> Basis | None:
@@ -157,6 +169,7 @@ def note(
         arguments=arguments,
         seconds=seconds,
         basis=named.basis,
+        fallback_for=named.fallback_for,
     )
 
 
@@ -199,15 +212,67 @@ async def call(
         parts.metrics.called(asker.identity, None, "not_permitted", 0.0)
         raise Failure("not_permitted", "This call is not permitted.")
     identity = asker.identity
+    until: float | None = None
+    """By the event loop's clock: when the time of the tool that was named is over; None: nothing falls back on another."""
 
     async def ask(named: Named) -> ToolAnswer:
+        nonlocal until
         checked = await parts.arguments.checked(named.tool, arguments, asker.account)
         carried = exchange(named) if callable(exchange) else exchange
-        if named.tool.backend is not None and named.tool.backend.exchanges:
+        backend = named.tool.backend
+        if backend is not None and backend.exchanges:
             carried = replace(carried, token=asker.token)
+        if named.tool.fallback and named.asked is None and backend is not None and not carried.continues:
+            until = asyncio.get_running_loop().time() + backend.timeout
         return await parts.backend.call(named.tool, checked, request_id, identity, carried)
 
-    return await governed(parts, identity, named, ask, _outcome, arguments, start)
+    try:
+        return await governed(parts, identity, named, ask, _outcome, arguments, start)
+    except Failure as error:
+        if until is None or not is_down(error):
+            raise
+        answered = await _by_fallback(parts, asker, named.tool, ask, arguments, until)
+        if answered is None:
+            raise
+        return answered
+
+
+async def _by_fallback(
+    parts: Parts,
+    asker: Asker,
+    asked: PublishedTool,
+    ask: Callable[[Named], Awaitable[ToolAnswer]],
+    arguments: dict[str, Any],
+    until: float,
+) -> tuple[Named, ToolAnswer] | None:
+    """What the first fallback of `asked` says that the caller may call and whose backend is there; None: there is none.
+
+    Each is found, decided, limited, recorded and cut as any call. Those that the caller does not see are passed over.
+
+    Raises:
+        Failure: the fallback's backend refused the call, or its grant was revoked meanwhile.
+    """
+    for tool_id in asked.fallback if asked.repeatable else ():
+        if asyncio.get_running_loop().time() >= until:
+            break
+        caller_view = await parts.state.caller_view(asker.identity)
+        if tool_id not in caller_view.view.tools or fallbacks.problem(
+            asked, tool_id, caller_view.snapshot.tools
+        ):
+            continue
+        named = await find(parts, asker, tool_id, Action.CALL)
+        if named is None or asker.identity is None:
+            continue
+        named = replace(named, asked=asked)
+        try:
+            answered = await governed(parts, asker.identity, named, ask, _outcome, arguments, until=until)
+        except Failure as error:
+            if has_answered(error) or error.code == _REVOKED:
+                raise
+            continue
+        if answered[1].input_required is None:  # what it asks could not be given back to it
+            return answered
+    return None
 
 
 async def governed(
@@ -218,6 +283,7 @@ async def governed(
     outcome_of: Callable[[_T], str],
     arguments: dict[str, Any],
     start: float | None = None,
+    until: float | None = None,
 ) -> tuple[Named, _T]:
     """What `ask` gets of the backend of what was found: limited, recorded, counted, and cut when the grant ends.
 
@@ -229,6 +295,7 @@ async def governed(
         outcome_of: the word for an answer that came.
         arguments: for the record.
         start: of `time.perf_counter()`, when it began.
+        until: of the event loop's clock: when the backend's answer has to be there; None: the backend itself bounds it.
 
     Raises:
         Failure: it was refused or failed; the code says how.
@@ -259,12 +326,12 @@ async def governed(
                 await _recorded(parts, identity, named, arguments)
             room = parts.bulkheads.room(named.tool, named.decision.binding, identity)
             with tracing.span("call tool", _attributes(named.tool) if tracing.is_on() else None) as span:
-                async with room:
+                async with room if until is None else _within(room, until):
                     answer = await ask(named)
                 outcome = outcome_of(answer)
                 span.set({"toolcrib.outcome": outcome})
     except Revoked as error:
-        outcome = "revoked"
+        outcome = _REVOKED
         named = replace(named, decision=error.decision, at=None)
         raise Failure(outcome, REVOKED) from error
     except Failure as error:
@@ -277,6 +344,8 @@ async def governed(
         seconds = time.perf_counter() - start
         parts.metrics.called(identity, named.tool, outcome, seconds)
         parts.canaries.called(identity, named.tool, outcome)
+        if named.asked is not None:
+            parts.metrics.fell_back(named.asked, outcome)
         if outcome != "ok":
             told = {"agent": identity.label, "outcome": outcome, "ms": round(seconds * 1000, 1)}
             log.info("call failed: %s", outcome, extra=logs.about_object("Tool", named.tool.tool_id, **told))
@@ -290,11 +359,26 @@ def _outcome(answer: ToolAnswer) -> str:
     return ToolError.code if answer.is_error else "ok"
 
 
+@contextlib.asynccontextmanager
+async def _within(room: Room, until: float) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout_at(until), room:
+            yield
+    except TimeoutError:
+        raise UpstreamTimeout("the time of the call was over before the fallback answered") from None
+
+
 async def _recorded(parts: Parts, identity: Identity, named: Named, arguments: dict[str, Any]) -> None:
     """Go on only once the call's record is on the disk."""
     try:
         await parts.decisions.begun(
-            identity, named.tool, named.decision, named.revision, arguments, named.basis
+            identity,
+            named.tool,
+            named.decision,
+            named.revision,
+            arguments,
+            named.basis,
+            named.fallback_for,
         )
     except AuditUnavailable:
         raise Failure(

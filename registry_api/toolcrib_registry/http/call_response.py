@@ -60,7 +60,7 @@ class CallAnswer(Answer):
     """What a tool answered: never as anything that a browser would run.
 
     Args:
-        body, media_type: what is sent.
+        body, media_type, headers: what is sent.
         hold: makes the call's time in flight.
         on_cut: told why the answer was cut.
         sending: its time of being sent, which ends where too much waits to be read.
@@ -72,12 +72,12 @@ class CallAnswer(Answer):
         self,
         body: bytes,
         media_type: MediaType,
-        *,
+        *headers: tuple[bytes, bytes],
         hold: Callable[[], Hold],
         on_cut: Callable[[Decision], None],
         sending: Callable[[int], AbstractAsyncContextManager[None]],
     ) -> None:
-        super().__init__(body, media_type, _NO_STORE)
+        super().__init__(body, media_type, _NO_STORE, *headers)
         self._hold, self._on_cut, self._sending = hold, on_cut, sending
 
     async def send(self, send: Send) -> None:
@@ -113,6 +113,7 @@ def wrapped(named: calls.Named, answer: ToolAnswer) -> bytes:
     _refuse_errors(answer)
     made = {
         "tool_id": named.tool.tool_id,
+        **({} if named.asked is None else {"fallback_for": named.asked.tool_id}),
         "content_type": "application/json" if _is_many(answer) else answer.media_type,
         "result": _result(answer),
         "elapsed": round(answer.elapsed, 6),
@@ -166,6 +167,7 @@ def sent(deps: Deps, named: calls.Named, body: bytes, media_type: MediaType) -> 
     return CallAnswer(
         body,
         media_type,
+        *(() if named.asked is None else ((b"toolcrib-fallback", named.tool.tool_id.encode()),)),
         hold=lambda: deps.in_flight.hold(identity, named.tool, named.decision, named.charged),
         on_cut=lambda decision: note_cut(deps, named, decision),
         sending=lambda size: deps.large.sending(identity.account, size),

@@ -7,6 +7,7 @@ does not exist.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from toolcrib.text import escape, truncate
@@ -28,6 +29,8 @@ from toolcrib_registry.mcp.request_state import SealedStates, StateRefused, Stat
 from toolcrib_registry.mcp.requests import Client, Parts, ToolCall
 
 MOST_ERRORS = 5
+FALLBACK_META = "toolcrib.dev/fallback"
+"""Key of a result's `_meta`: the id of the tool that answered in the place of the one that was called."""
 _SHOWN = 500
 _NEEDED = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
 """The capability that a client needs for what it is asked."""
@@ -97,7 +100,9 @@ class Calls:
     async def _answered(self, client: Client, named: Named, answer: ToolAnswer) -> bytes:
         """What a tool answered. Clients refuse an answer that its output schema does not allow, and their models learn nothing of a
         call that was made: so it is told as an error, with what the tool said."""
-        tool = named.tool
+        tool = named.asked or named.tool
+        if named.asked is not None:
+            answer = replace(answer, meta={**(answer.meta or {}), FALLBACK_META: named.tool.tool_id})
         if answer.is_error or not tool_list.shows_output(tool, stateless=is_stateless(client.version)):
             return results.of_tool(client.version, answer)
         account = client.asker.account

@@ -111,6 +111,7 @@ class Metrics:
         self._index_write = table.INDEX_LAST_WRITE_TIMESTAMP_SECONDS.on(registry)
         self._probes = table.BACKEND_PROBE_DURATION_SECONDS.on(registry)
         self.breaker_opened = table.BACKEND_BREAKER_OPENINGS.on(registry)
+        self._fallback_calls = table.FALLBACK_CALLS.on(registry)
         self._token_requests = table.TOKEN_REQUESTS.on(registry)
         for outcome in table.TOKEN_OUTCOMES:
             self._token_requests.labels(outcome)
@@ -218,6 +219,10 @@ class Metrics:
             reason = Reason.AGENT_SUSPENDED.value if suspended else NOT_PERMITTED
         self._decisions(action, "false", reason).inc()
         self._denials(self.agent(identity), action, reason, "").inc()
+
+    def fell_back(self, asked: PublishedTool, outcome: str) -> None:
+        """A call in the place of `asked` ended."""
+        self._fallback_calls.labels(self._tool(asked.tool_id), outcome).inc()
 
     def called(
         self, identity: Identity | None, tool: PublishedTool | None, outcome: str, seconds: float

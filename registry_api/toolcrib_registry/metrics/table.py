@@ -36,6 +36,8 @@ DECISIONS = Metric(Counter, "toolcrib_decisions", ("action", "allowed", "reason"
     "Decisions about single tools.")
 CALLS = Metric(Counter, "toolcrib_calls", ("agent", "tool", "server", "outcome"),
     "Tool calls by outcome: ok, or the code of the problem.")
+FALLBACK_CALLS = Metric(Counter, "toolcrib_fallback_calls", ("tool", "outcome"),
+    "Calls of a fallback in the place of `tool`, whose backend is down, by outcome. They count in toolcrib_calls_total, too.")
 CALL_DURATION_SECONDS = Metric(Histogram, "toolcrib_call_duration_seconds", ("tool", "server", "outcome"),
     "Duration of a call, the registry's own part included.", _LATENCIES)
 CALLS_CUT = Metric(Counter, "toolcrib_calls_cut", ("reason",),

@@ -143,7 +143,7 @@ def test_the_shape_of_the_answers_is_fixed(registry: RunningRegistry) -> None:
     assert set(what["who"]) == {"subject", "kind", "namespace", "name", "issuer"}
     assert set(who) == {*head, "tool_id", "subjects", "next_cursor"}
     assert set(who["subjects"][0]) == {*rule, "who"}
-    assert set(why) == {*head, *rule, "who", "tool_id", "name", "steps", "bindings"}
+    assert set(why) == {*head, *rule, "who", "tool_id", "name", "steps", "bindings", "fallbacks"}
     assert set(why["steps"][0]) == {"step", "title", "verdict", "detail"}
     assert set(why["bindings"][0]) == {"binding", "verdict", "reason", "rule", "scopes"}
     assert set(diff) == {*head, "subjects", "next_cursor"}

@@ -13,6 +13,7 @@ from toolcrib_registry.calls.backends.port import NO_EXCHANGE, Exchange, ToolAns
 from toolcrib_registry.calls.breakers import Breakers
 from toolcrib_registry.calls.bulkheads import backend_of
 from toolcrib_registry.calls.errors import (
+    BackendUnavailable,
     CallError,
     LoginRequired,
     ToolError,
@@ -24,6 +25,7 @@ from toolcrib_registry.calls.errors import (
     UpstreamTooLarge,
     UpstreamUnreachable,
 )
+from toolcrib_registry.failures import Failure
 
 _T = TypeVar("_T")
 _DOWN = (502, 503, 504)
@@ -64,6 +66,18 @@ def refuses(breakers: Breakers, tool: PublishedTool) -> bool:
         return False
     key = _key(tool)
     return key is not None and breakers.refuses(key)
+
+
+def is_down(error: Failure) -> bool:
+    """Whether the backend failed as no arguments can cause it: what counts for its breaker, and the open breaker itself."""
+    return isinstance(error, CallError) and (
+        isinstance(error, BackendUnavailable) or _answered(error) is False
+    )
+
+
+def has_answered(error: Failure) -> bool:
+    """Whether a call failed by what the backend answered."""
+    return isinstance(error, CallError) and _answered(error) is True
 
 
 async def within(breakers: Breakers, tool: PublishedTool, work: Callable[[], Awaitable[_T]]) -> _T:

@@ -140,6 +140,11 @@ class Exchange:
     logs: Logs | None = None
     token: str = field(default="", repr=False)
 
+    @property
+    def continues(self) -> bool:
+        """Whether it answers what the tool asked for: no other tool can go on with that."""
+        return self.responses is not None or self.state is not None
+
 
 NO_EXCHANGE = Exchange()
 """Of a caller whose protocol has nothing to carry."""

@@ -18,7 +18,7 @@ from toolcrib.identity import Identity
 from toolcrib.resources import credential_hosts
 from toolcrib.resources.backends import ASSERTION_HEADER, AuthType
 from toolcrib.wire.backends import PublishedAuth, PublishedBackend
-from toolcrib.wire.publish import Credential, PublishedTool
+from toolcrib.wire.publish import Credential
 from toolcrib_registry.calls.backends.remedies import Remedies
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.errors import (
@@ -175,12 +175,6 @@ def translated(error: OutboundError) -> CallError:
         case ProtocolViolation():
             return UpstreamProtocol(str(error))
     return UpstreamUnreachable(str(error))
-
-
-def repeatable(tool: PublishedTool) -> bool:
-    """Whether calling `tool` once more changes nothing more, as its author says."""
-    hints = tool.annotations
-    return hints.get("idempotentHint") is True or hints.get("readOnlyHint") is True
 
 
 async def tried(

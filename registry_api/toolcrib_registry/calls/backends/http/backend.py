@@ -25,7 +25,6 @@ from toolcrib_registry.calls.backends.routes import (
     Asserts,
     judged_in_turn,
     place,
-    repeatable,
     translated,
     tried,
 )
@@ -104,7 +103,7 @@ class HttpBackend:
         to = place(backend, tool.namespace, self._policy.current, self._remedies)
         made = filled(backend, to.path, arguments, limit=self._limits.url_bytes)
         path, sent = made.path, made.body
-        again = repeatable(tool)
+        again = tool.repeatable
         headers = _headers(made, request_id)
         if exchange.meta:
             headers |= _trace(exchange.meta)

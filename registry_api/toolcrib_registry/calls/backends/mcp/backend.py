@@ -24,7 +24,6 @@ from toolcrib_registry.calls.backends.remedies import CLUSTER, Remedies
 from toolcrib_registry.calls.backends.routes import (
     Asserts,
     judged_in_turn,
-    repeatable,
 )
 from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.credentials import CredentialStore
@@ -115,7 +114,7 @@ class McpBackend:
             Caller(caller, exchange.token),
             hidden,
             lambda server, asking: self.requests.client.ask(server, asking, question),
-            again=repeatable(tool),
+            again=tool.repeatable,
         )
         judge = partial(
             judged,
