@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import json
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx2
 import openai
 
 from toolcrib import text
@@ -50,7 +52,9 @@ class OpenAIModel:
             max_retries=0,
             # A proxy is for what is outside: a model on this machine is reached directly.
             http_client=openai.DefaultHttpxClient(
-                trust_env=not _is_loopback(base_url), follow_redirects=False
+                trust_env=not _is_loopback(base_url),
+                follow_redirects=False,
+                event_hooks={"response": [_bound]},
             ),
         )
 
@@ -129,6 +133,29 @@ class OpenAIModel:
             )
         except (AttributeError, IndexError, TypeError, ValueError):
             raise ModelRefused(f"the model endpoint {self._where} did not return a chat completion") from None
+
+
+class _Bounded(httpx2.SyncByteStream):
+    """A body that ends with a timeout: the client's own counts from one byte to the next."""
+
+    def __init__(self, stream: httpx2.SyncByteStream, ends: float) -> None:
+        self._stream = stream
+        self._ends = ends
+
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self._stream:
+            if time.monotonic() > self._ends:
+                raise httpx2.ReadTimeout("the response takes too long")
+            yield chunk
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def _bound(response: httpx2.Response) -> None:
+    within = response.request.extensions["timeout"]["read"]
+    assert isinstance(response.stream, httpx2.SyncByteStream)
+    response.stream = _Bounded(response.stream, time.monotonic() + within)
 
 
 def _sent(text: str) -> str:
