@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from toolcrib_runner.errors import RunnerError
@@ -27,13 +28,10 @@ def recalled(tools: Toolbox, session: str, account: str) -> str:
     return summary if isinstance(summary, str) else ""
 
 
-def stored(tools: Toolbox, session: str, account: str, turn: int, message: str) -> bool:
-    """Keep what the agent answered in a turn; whether memory has it."""
-    try:
+def stored(tools: Toolbox, session: str, account: str, turn: int, message: str) -> None:
+    """Keep what the agent answered in a turn. A failure is on record as a call; it does not end the turn."""
+    with suppress(RunnerError):
         tools.call(
             STORE,
             {"agent_id": account, "turn_id": turn, "message": message[:_LONGEST], "game_session_id": session},
         )
-    except RunnerError:
-        return False
-    return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -29,7 +28,6 @@ class Check:
     of: str
     need: Need
     problem: str = ""
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,25 +70,22 @@ def _one_a_model(team: Team) -> list[Agent]:
 
 def _agent(team: Team, agent: Agent) -> _Asked:
     """The registry and the issuer, as one agent sees them, and its memory."""
-    started = time.monotonic()
     registry = team.registry(agent, WITHIN)
     needs = team.definition.needs
     try:
         found = registry.discover()
         assert found is not None  # only an ETag makes it None
-        checks = [Check("registry", team.url, Need.REQUIRED, "", time.monotonic() - started)]
+        checks = [Check("registry", team.url, Need.REQUIRED)]
         problem = "" if found.authenticated else "the registry does not accept its token"
-        checks.append(Check("issuer", agent.account, Need.REQUIRED, problem, time.monotonic() - started))
+        checks.append(Check("issuer", agent.account, Need.REQUIRED, problem))
         if needs.memory is not None:
             checks.append(_memory(agent, needs.memory, found))
         checks.append(_backends(agent, needs.backends, registry, found))
         return _Asked(tuple(checks), _view(agent, found))
     except TokenUnavailable as error:
-        return _Asked(
-            (Check("issuer", agent.account, Need.REQUIRED, str(error), time.monotonic() - started),)
-        )
+        return _Asked((Check("issuer", agent.account, Need.REQUIRED, str(error)),))
     except RunnerError as error:
-        return _Asked((Check("registry", team.url, Need.REQUIRED, str(error), time.monotonic() - started),))
+        return _Asked((Check("registry", team.url, Need.REQUIRED, str(error)),))
     finally:
         registry.close()
 
@@ -108,22 +103,21 @@ def _view(agent: Agent, found: Discovered) -> View:
 
 
 def _model(team: Team, agent: Agent) -> Check:
-    started, problem = time.monotonic(), ""
+    problem = ""
     try:
         team.model(agent).check(WITHIN)
     except RunnerError as error:
         problem = str(error)
     name = team.definition.model_of(agent).name
-    return Check("model", name, team.definition.needs.model, problem, time.monotonic() - started)
+    return Check("model", name, team.definition.needs.model, problem)
 
 
 def _backends(agent: Agent, need: Need, registry: RegistryHttp, found: Discovered) -> Check:
     """Whether the registry takes the backends of the agent's tools for up."""
-    started = time.monotonic()
     namespaces = sorted({tool.tool_id.partition("/")[0] for tool in found.tools})[:_MOST_NAMESPACES]
     try:
         down = registry.unavailable(namespaces) if namespaces else ()
         problem = f"down: {', '.join(down)}" if down else ""
     except RunnerError as error:
         problem = str(error)
-    return Check("tool backends", agent.account, need, problem, time.monotonic() - started)
+    return Check("tool backends", agent.account, need, problem)

@@ -35,7 +35,7 @@ class Team:
         )
 
     def agent(self, agent: Agent, session: str, turn: int) -> DynamicToolAgent:
-        """The agent for one turn: what it has is discovered anew; the caller closes it."""
+        """The agent for one turn, with a discovery of its own; the caller closes it."""
         return DynamicToolAgent(
             agent.name, self.tokens[agent.name], self.url, ca_file=self.ca_file, session=f"{session}/{turn}"
         )
