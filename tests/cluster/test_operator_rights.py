@@ -159,6 +159,7 @@ def test_the_roles_hold_every_right_that_is_used_and_no_other(
             apply(tool("calculator"), binding("planner", ["calculator:use"]),
                   cluster_binding("auditor", ["calculator:use"], namespaces=["heist"]),
                   manifest("Agent", "stopped", "heist", suspended=True),
+                  manifest("ToolCanary", "words", "heist", tool="calculator", candidate={"description": "Other words"}),
                   manifest("ToolServer", "outside", "heist", mcp={"url": "https://mcp.example/mcp"},
                            defaults={"scopes": ["outside:use"]}, **{"import": {"approval": "Automatic"}}))  # fmt: skip
             for listed in (("one", "two", "three"), ("one", "two")):
@@ -167,6 +168,7 @@ def test_the_roles_hold_every_right_that_is_used_and_no_other(
             for kind, name in (("tool", "calculator"), ("agentscopebinding", "planner"),
                                ("clusteragentscopebinding", "auditor"), ("agent", "stopped")):  # fmt: skip
                 wait_until(lambda kind=kind, name=name: ready(kind, name))  # type: ignore[misc]
+            wait_until(lambda: server.read("toolcanaries", "words", "heist").get("status", {}).get("started"))
             tool_id = f"toolcrib-runtime/{names.object_name(None, 'fx')}"
             asked = published_tool(tool_id, uid="runtime:fx", name="fx", scopes=("fx:use",))
             replica.wanted.append(OutboxEntry(id="1", tool=asked, seconds=60))
