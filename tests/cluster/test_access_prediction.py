@@ -237,6 +237,7 @@ def test_a_missing_right_is_named(cluster: Cluster, capsys: pytest.CaptureFixtur
         "agentscopebindings",
         "clusteragentscopebindings",
         "agents",
+        "accessrequests",
         "toolcanaries",
     )
     assert set(named) == {*(f"{plural}.toolcrib.dev" for plural in ours), "namespaces", "serviceaccounts"}

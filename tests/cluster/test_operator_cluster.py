@@ -122,6 +122,7 @@ def versions(cluster: ApiServer) -> dict[str, str]:
         "agentscopebindings",
         "clusteragentscopebindings",
         "agents",
+        "accessrequests",
         "toolcanaries",
     ):
         listed = cluster.client.get(f"/apis/toolcrib.dev/v1alpha1/{plural}").json()
