@@ -31,3 +31,12 @@ def test_of_many_answers_the_latest_are_told_and_of_a_long_one_the_beginning() -
 def test_the_latest_message_of_a_long_memory_is_told_whole() -> None:
     remembered = "\n".join(f"- turn {n}: " + "x" * 16_000 for n in range(3)) + " the end"
     assert prompts.task(SESSION, AGENT, 1, [], remembered).endswith("x the end")
+
+
+def test_an_agent_is_told_its_role_and_with_whom_it_works() -> None:
+    crew = parse(
+        "session: {name: v}\nagents:\n- {name: a, account: h/a, role: who plans, prompt: x}\n- {name: b, account: h/b, prompt: x}\n"
+    )
+    first, second = (prompts.system(crew, agent) for agent in crew.agents)
+    assert first.startswith("You are a, who plans. You work in turns with b. Lines that begin with > ")
+    assert second.startswith("You are b. You work in turns with a.")
