@@ -72,6 +72,7 @@ def test_a_publish_that_does_not_continue_is_answered_with_what_is_here() -> Non
         "server_imports",
         "placed_arguments",
         "backend_oauth",
+        "token_services",
     ]
     assert (gap.status_code, gap.json()["code"]) == (409, "revision_mismatch")
     assert gap.json()["state"] == before == after
