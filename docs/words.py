@@ -55,8 +55,8 @@ MEASURED = "docs/guides/*.md"
 LONGEST = 17.0
 """Words that a sentence of a guide has on average, at most."""
 COUNTED = ("docs/guides/*.md", "docs/concepts/*.md")
-MOST = 43_500
-"""Words that guides and concepts have together, at most, as `wc -w` counts them: 41,500, and 500 for each of the
+MOST = 44_000
+"""Words that guides and concepts have together, at most, as `wc -w` counts them: 42,000, and 500 for each of the
 guides on teams of agents, a better description, access for a while, and one call that a person confirms."""
 CODE = re.compile(r"^```.*?^```|`[^`\n]*`|\]\([^)]*\)", re.MULTILINE | re.DOTALL)
 

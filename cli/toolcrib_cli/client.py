@@ -25,6 +25,7 @@ _MEMBERS: Mapping[str, Mapping[str, type]] = {
     "/": {"service": str, "tools": list},
     "/local/objects": {"objects": list, "others": dict},
     "/local/approvals": {"tool": str},
+    "/local/calls": {},
     "/v1/tools": {"revision": str, "tools": list},
     "/v1/search": {"revision": str, "search_mode": str, "tools": list},
     "/v1/describe": {"tool_id": str, "input_schema": dict},

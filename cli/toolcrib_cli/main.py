@@ -32,6 +32,7 @@ try:
         audit,
         audit_replay,
         authors,
+        calls,
         canaries,
         doctor,
         get,
@@ -106,6 +107,7 @@ app.add_typer(imports.app, name="import", rich_help_panel=_MANIFESTS)
 app.add_typer(access.app, name="access", rich_help_panel=_CLUSTER)
 app.add_typer(approvals.app, name="approvals", rich_help_panel=_CLUSTER)
 app.add_typer(canaries.app, name="canary", rich_help_panel=_CLUSTER)
+app.add_typer(calls.app, name="calls", rich_help_panel=_CLUSTER)
 access.app.command("suggest", epilog=examples.epilog(access_suggest.suggest))(access_suggest.suggest)
 for _name, _command in (
     ("requests", access_requests.requests),

@@ -11,6 +11,7 @@ from toolcrib_client.aio import AsyncTokenSource, AsyncToolcrib
 from toolcrib_client.connection import TokenSource
 from toolcrib_client.errors import (
     AmbiguousName,
+    ConfirmationNeeded,
     DeadlineExceeded,
     InvalidArguments,
     InvalidRequest,
@@ -46,6 +47,7 @@ __all__ = [
     "AsyncToolcrib",
     "CallResult",
     "Change",
+    "ConfirmationNeeded",
     "DeadlineExceeded",
     "Hit",
     "InvalidArguments",

@@ -6,6 +6,7 @@ ToolcribError
 ├── NotPermitted             not granted, or revoked during the call
 ├── ToolNotFound             no such tool for this caller
 ├── AmbiguousName            the name matches several tools; `tool_ids` has them
+├── ConfirmationNeeded       a person must confirm the call; `command` is what they run
 ├── InvalidArguments         the tool's schema refuses the arguments; `errors` says where
 ├── InvalidRequest           the registry refuses the request itself
 ├── ToolFailed               the tool ran and refused
@@ -95,6 +96,15 @@ class AmbiguousName(ToolcribError):
         return tuple(t for t in given if isinstance(t, str)) if isinstance(given, list) else ()
 
 
+class ConfirmationNeeded(ToolcribError):
+    """A person must confirm the call first; then the same call is made once."""
+
+    @property
+    def command(self) -> str:
+        """What a person runs."""
+        return str(self.problem.get("command") or "")
+
+
 class InvalidArguments(ToolcribError):
     """The tool's schema refuses the arguments."""
 
@@ -139,9 +149,10 @@ class DeadlineExceeded(ToolcribError):
 
 BY_CODE: Mapping[str, type[ToolcribError]] = {
     **dict.fromkeys(("invalid_token", "unauthenticated", "insufficient_scope"), Unauthorized),
-    **dict.fromkeys(("not_permitted", "revoked"), NotPermitted),
+    **dict.fromkeys(("not_permitted", "revoked", "confirmation_rejected"), NotPermitted),
     "tool_not_found": ToolNotFound,
     "ambiguous_name": AmbiguousName,
+    "confirmation_needed": ConfirmationNeeded,
     **dict.fromkeys(("invalid_arguments", "arguments_too_complex"), InvalidArguments),
     **dict.fromkeys(
         (
@@ -161,6 +172,7 @@ BY_CODE: Mapping[str, type[ToolcribError]] = {
         (
             *("backend_auth_failed", "backend_busy", "backend_unavailable", "credential_pending"),
             *("egress_refused", "login_required", "no_backend", "service_pending", "transport_unsupported"),
+            "confirmation_unavailable",
         ),
         ToolUnavailable,
     ),

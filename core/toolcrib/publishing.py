@@ -136,6 +136,7 @@ def tool(
         message=spec.message,
         backend=_backend(spec.backend, namespace, cluster_ip, token_ip, server),
         fallback=tuple(names.tool_id(namespace, each) for each in dict.fromkeys(spec.fallback)),
+        confirm=resource.confirm,
         source=meta.labels.get("toolcrib.dev/source", "manifest"),
     )
     if spec.approval is not Approval.MANUAL or spec.approved_digest == made.approval_digest:
@@ -158,6 +159,7 @@ def candidate(of: PublishedTool, canary: ToolCanary, replacement: PublishedTool 
         update |= {name: text for name, text in told.items() if text is not None}
     else:
         update |= {name: getattr(replacement, name) for name in (*_TEXTS, *_REPLACED)}
+        update["confirm"] = of.confirm or replacement.confirm
     return Candidate(
         canary=uid,
         share=spec.share,

@@ -136,6 +136,7 @@ def registry_rows() -> list[Row]:
     made.observe_state(catalog=lambda: 0, bindings=lambda: 0, epoch=lambda: 0, seq=lambda: 0, age=lambda: 0)
     made.observe_calls(in_progress=lambda: 0, waiting=lambda: 0)
     made.observe_breakers(lambda: 0)
+    made.observe_confirmations(lambda: 0)
     made.observe_held(staged=lambda: 0, validators=lambda: 0)
     return sorted(_metric_rows(registry._collector_to_names))
 

@@ -18,6 +18,7 @@ from toolcrib.telemetry import logs, tracing
 from toolcrib_operator import allocator, options
 from toolcrib_operator.adapters.anchors import KubeAnchors
 from toolcrib_operator.adapters.applier import KubeApplier
+from toolcrib_operator.adapters.calls import KubeCalls
 from toolcrib_operator.adapters.cluster import Cluster
 from toolcrib_operator.adapters.endpoints import ServiceReplicas, UrlReplicas
 from toolcrib_operator.adapters.kube import Kube
@@ -35,6 +36,7 @@ from toolcrib_operator.metrics import Propagated
 from toolcrib_operator.ports import Replicas
 from toolcrib_operator.replicas.access import AccessDesk
 from toolcrib_operator.replicas.anchoring import Anchoring
+from toolcrib_operator.replicas.confirmations import CallConfirmations
 from toolcrib_operator.replicas.imports import Imports
 from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.probes import ProbeReports
@@ -161,6 +163,7 @@ async def _lead(
             world, publisher, cluster, make, loop.published, settings=settings.registration or RegistrationSettings(),
             registers=settings.registration is not None, desk=desk,
         )  # fmt: skip
+        confirming = CallConfirmations(publisher, make, KubeCalls(kube), policies)
         anchoring = _anchoring(settings, kube, publisher)
         state.leading = Leading(
             world, resync, publisher, index_sync, loop, intake, desk, anchoring, probes, imports
@@ -172,8 +175,10 @@ async def _lead(
             asyncio.create_task(intake.run(stop), name="outbox"),
             asyncio.create_task(desk.run(stop), name="access requests"),
         ]
-        # whatever becomes of the anchors, grants and revocations go on
-        beside = [asyncio.create_task(anchoring.run(stop), name="anchors")] if anchoring is not None else []
+        # whatever becomes of these, grants and revocations go on
+        beside = [asyncio.create_task(confirming.run(stop), name="confirmations")]
+        if anchoring is not None:
+            beside.append(asyncio.create_task(anchoring.run(stop), name="anchors"))
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         failed = not stop.is_set()
         stop.set()

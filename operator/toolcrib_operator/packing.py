@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from toolcrib.resources.tools import Tool
+from toolcrib.resources.tools import ALWAYS, CONFIRM, Tool
 from toolcrib.wire.condensed import condensed, expanded, size
 from toolcrib.wire.publish import PublishedTool, unpacked
 
@@ -34,6 +34,8 @@ class PackedTool:
     """Without the schemas, and without what is at its default."""
     input_schema: bytes
     output_schema: bytes | None
+    confirm: bool = False
+    """Whether a person confirms each call: the one annotation that counts."""
 
     @property
     def size(self) -> int:
@@ -52,6 +54,8 @@ class PackedTool:
         spec["inputSchema"] = unpacked(self.input_schema) if schemas else {}
         if schemas and self.output_schema is not None:
             spec["outputSchema"] = unpacked(self.output_schema)
+        if self.confirm:
+            metadata = {**metadata, "annotations": {CONFIRM: ALWAYS}}
         return Tool.model_validate(
             {"apiVersion": api_version, "kind": "Tool", "metadata": metadata, "spec": spec}
         )
@@ -71,7 +75,7 @@ def packed_tool(tool: Tool, *, condense: bool) -> PackedTool | None:
             by_alias=True, exclude=set(_SCHEMAS), exclude_none=True, exclude_defaults=True
         ).encode()
         output = None if spec.output_schema is None else keep(_same(spec.output_schema))
-        return PackedTool(keep(texts), keep(_same(spec.input_schema)), output)
+        return PackedTool(keep(texts), keep(_same(spec.input_schema)), output, tool.confirm)
     except (PydanticSerializationError, ValueError):
         return None
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from toolcrib.wire.confirmations import CallsReport, CallsTold, ConfirmableCall
 from toolcrib.wire.imports import ListRequest, ServerList, ServersReport, ServersRequest
 from toolcrib.wire.index import IndexAnswer, IndexInventory, IndexRequest
 from toolcrib.wire.outbox import Outbox, OutboxAcks
@@ -74,6 +75,30 @@ class OutboxChannel(Protocol):
 
     async def acknowledge(self, acks: OutboxAcks) -> ReplicaState:
         """Say what became of it."""
+        ...
+
+
+class CallChannel(Protocol):
+    """The calls of one replica that people confirm, by its admin channel. Raises like `Replica`."""
+
+    async def calls(self, told: CallsTold) -> CallsReport:
+        """Tell it what was decided; which calls wait there, and which were made."""
+        ...
+
+
+class CallObjects(Protocol):
+    """CallConfirmations. Each method may raise `ClusterUnavailable`."""
+
+    async def calls(self) -> Sequence[Mapping[str, Any]]:
+        """All of them, as the API server has them."""
+        ...
+
+    async def create_call(self, call: ConfirmableCall) -> str:
+        """Create one; its uid. Raises `Conflict`: it is there. `Gone`: there is no such namespace, or no such kind."""
+        ...
+
+    async def delete_call(self, call: ConfirmableCall) -> None:
+        """Delete one; one that is gone is no error."""
         ...
 
 

@@ -31,6 +31,7 @@ from toolcrib_registry.calls.backends.remedies import CLUSTER, Remedies
 from toolcrib_registry.calls.breakers import Breakers
 from toolcrib_registry.calls.bulkheads import Bulkheads
 from toolcrib_registry.calls.canaries import CanaryCounter
+from toolcrib_registry.calls.confirmations import Confirmations
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.in_flight import InFlight
 from toolcrib_registry.calls.oauth.tokens import Tokens
@@ -317,6 +318,16 @@ async def build(
             state.wake()
 
     importer.on_change = list_changed
+    counters = counters or factories.counters(settings.counters, clock)
+    confirmations = Confirmations(
+        counters,
+        assertions.keys,
+        clock.now,
+        metrics.confirmation,
+        shared=settings.counters.kind != "memory",
+        several=settings.counters.several,
+    )
+    metrics.observe_confirmations(lambda: len(confirmations.waiting()))
     deps = Deps(
         settings=settings,
         clock=clock,
@@ -335,12 +346,13 @@ async def build(
         ),
         assertions=assertions,
         limits=Charging(
-            counters or factories.counters(settings.counters, clock),
+            counters,
             metrics,
             clock,
             agent_calls=settings.limits.agent_calls,
         ),
         bulkheads=bulkheads,
+        confirmations=confirmations,
         in_flight=InFlight(state, clock, metrics.cut),
         canaries=canaries,
         credentials=credentials,

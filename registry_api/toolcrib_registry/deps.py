@@ -13,6 +13,7 @@ from toolcrib_registry.calls.assertions.signing import Assertions
 from toolcrib_registry.calls.backends.port import ToolBackend
 from toolcrib_registry.calls.bulkheads import Bulkheads
 from toolcrib_registry.calls.canaries import CanaryCounter
+from toolcrib_registry.calls.confirmations import Confirmations
 from toolcrib_registry.calls.credentials import CredentialSink
 from toolcrib_registry.calls.in_flight import InFlight
 from toolcrib_registry.clock import Clock
@@ -61,6 +62,7 @@ class Deps:
     assertions: Assertions
     limits: Charging
     bulkheads: Bulkheads
+    confirmations: Confirmations
     in_flight: InFlight
     canaries: CanaryCounter
     credentials: CredentialSink

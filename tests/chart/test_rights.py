@@ -80,6 +80,8 @@ def test_the_operator_writes_nothing_of_ours_but_status_finalizers_and_imported_
         ("accessrequests", "delete"),
         ("accessrequests/status", "patch"),
         ("toolcanaries/status", "patch"),
+        ("callconfirmations", "create"),
+        ("callconfirmations", "delete"),
         ("events", "create"),
     }
 
@@ -178,6 +180,19 @@ def test_those_who_resume_agents_have_a_role_of_their_own_that_is_bound_to_nobod
     assert ("agents", "resume") in {(resource, verb) for _, resource, verb, _ in _facts(role["rules"])}
     bound = {item["roleRef"]["name"] for item in rendered.of("ClusterRoleBinding", "RoleBinding")}
     assert "toolcrib-agent-keeper" not in bound
+
+
+def test_those_who_confirm_calls_have_a_role_of_their_own_and_nobody_else_reads_arguments() -> None:
+    rendered = render()
+    role = rendered.one("ClusterRole", "toolcrib-call-confirmer")
+    assert not [label for label in role["metadata"]["labels"] if "aggregate" in label]
+    writes = {(resource, verb) for _, resource, verb, _ in _facts(role["rules"]) if verb not in _READING}
+    assert writes == {("callconfirmations", "patch"), ("tools", "confirm")}
+    bound = {item["roleRef"]["name"] for item in rendered.of("ClusterRoleBinding", "RoleBinding")}
+    assert "toolcrib-call-confirmer" not in bound
+    for other in ("view", "edit", "admin", "tool-author", "tool-approver"):
+        rules = rendered.one("ClusterRole", f"toolcrib-{other}")["rules"]
+        assert not [f for f in _facts(rules) if f[1] == "callconfirmations" or f[2] == "confirm"], other
 
 
 def test_the_clusters_roles_hold_the_verbs_of_admission_and_editors_gate_only_where_told_so() -> None:

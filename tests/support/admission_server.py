@@ -14,7 +14,9 @@ from manifests import binding, cluster_binding, tool
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
 from realparts.required import require_real
+from toolcrib.confirmations import manifest_of
 from toolcrib.resources.admission import FINALIZER
+from toolcrib.wire.confirmations import ConfirmableCall
 
 ROOT = Path(__file__).parents[2]
 GROUP = "toolcrib.dev"
@@ -30,6 +32,7 @@ PLURALS = {
     "Agent": "agents",
     "AccessRequest": "accessrequests",
     "ToolCanary": "toolcanaries",
+    "CallConfirmation": "callconfirmations",
 }
 CLIENT = {"kind": "OAuthClient", "issuer": "https://login.example", "clientId": "cli"}
 MERGE = "application/merge-patch+json"
@@ -216,6 +219,7 @@ def in_force(admission: Admission) -> bool:
         "canaries-approve": admission.create(
             without["gate"], canary("probe", approvedDigest="sha256:" + "0" * 64), **dry
         ),
+        "calls-confirm": admission.create(without["grant"], confirmed("probe"), **dry),
         "agents-equip": admission.create(without["equip"], agent("probe", subjects=[CLIENT]), **dry),
     }
     refused = all(f"'{name}.{GROUP}'" in answer.text for name, answer in asked.items())
@@ -234,6 +238,18 @@ def canary(name: str, namespace: str = HOME, **spec: Any) -> Manifest:
 def agent(name: str, namespace: str = HOME, **spec: Any) -> Manifest:
     """An Agent."""
     return manifests.manifest("Agent", name, namespace, **spec)
+
+
+def confirmed(tool: str, namespace: str = HOME, by: str = "somebody", **spec: Any) -> Manifest:
+    """A CallConfirmation that somebody has decided about."""
+    call = ConfirmableCall(
+        id="0123456789ab", tool_id=f"{namespace}/{tool}", agent="team-a/bot", issuer="https://issuer.test",
+        subject="system:serviceaccount:team-a:bot", names=("system:serviceaccount:team-a:bot",), arguments="{}",
+        asked_at=1_800_000_000, expires_at=1_800_000_300, seal="0" * 64,
+    )  # fmt: skip
+    made = manifest_of(call)
+    made["spec"] |= {"decision": "Confirmed", "decidedBy": by, **spec}
+    return made
 
 
 def grant(

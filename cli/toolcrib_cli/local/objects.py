@@ -1,5 +1,5 @@
 """The objects of the running local mode with their conditions: a route for `toolcrib get`, opened by the data folder's key.
-Beside it the route of `toolcrib approvals`.
+Beside it the routes of `toolcrib approvals` and `toolcrib calls`.
 
 Our kinds alone are shown, and how many of others there are: of a Secret nothing else.
 """
@@ -17,10 +17,11 @@ from urllib.parse import parse_qs
 from toolcrib.resources import API_VERSION, KINDS, Tool, crd, durations
 from toolcrib.resources.conditions import timestamp
 from toolcrib_cli.local.approvals import Approvals
+from toolcrib_cli.local.calls import Calls
 from toolcrib_cli.local.decisions import Decisions
 from toolcrib_cli.local.folders import Folders, Key
 from toolcrib_cli.local.imported import ImportedTools, owner_of
-from toolcrib_cli.local.questions import DECISIONS, PATH
+from toolcrib_cli.local.questions import CALLS, DECISIONS, PATH
 from toolcrib_cli.manifests import COMPANIONS
 from toolcrib_operator.adapters.memory import MemoryWriter
 from toolcrib_operator.objects import Entry, Ref
@@ -28,7 +29,7 @@ from toolcrib_operator.world import World
 from toolcrib_registry.http.host_rules import HostRules
 
 _CHUNK = 200
-_METHODS = {PATH: "GET", DECISIONS: "POST"}
+_METHODS = {PATH: ("GET",), DECISIONS: ("POST",), CALLS: ("GET", "POST")}
 _MOST_BODY = 64 * 1024
 _Scope = MutableMapping[str, Any]
 _Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -47,10 +48,12 @@ class Objects:
         rules: HostRules,
         approvals: Approvals,
         decisions: Decisions,
+        calls: Calls,
         imported: ImportedTools,
     ) -> None:
         self._world, self._folders, self._writer, self._rules = world, folders, writer, rules
         self._approvals, self._decisions, self._imported = approvals, decisions, imported
+        self._calls = calls
         self._bearer = f"Bearer {key}".encode()
 
     def beside(self, app: _App) -> _App:
@@ -68,9 +71,16 @@ class Objects:
                 await _send(
                     send, 401, [b'{"code": "invalid_token", "detail": "The key is not that of this run."}']
                 )
-            elif scope["method"] != _METHODS[scope["path"]]:
-                said = {"code": "method_not_allowed", "detail": f"{_METHODS[scope['path']]} only."}
+            elif scope["method"] not in (methods := _METHODS[scope["path"]]):
+                said = {"code": "method_not_allowed", "detail": f"{' and '.join(methods)} only."}
                 await _send(send, 405, [json.dumps(said).encode()])
+            elif scope["path"] == CALLS:
+                status, answered = (
+                    self._calls.waiting()
+                    if scope["method"] == "GET"
+                    else self._calls.decided(await _received(receive))
+                )
+                await _send(send, status, [json.dumps(answered).encode()])
             elif scope["path"] == DECISIONS:
                 status, answered = await self._decisions.answer(await _received(receive))
                 await _send(send, status, [json.dumps(answered).encode()])

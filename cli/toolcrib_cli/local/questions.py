@@ -12,6 +12,7 @@ from toolcrib_cli.local.store import read_state
 
 PATH = "/local/objects"
 DECISIONS = "/local/approvals"
+CALLS = "/local/calls"
 
 
 def ask(folder: Path, **asked: Any) -> dict[str, Any]:
@@ -30,6 +31,21 @@ def decide(folder: Path, decision: Mapping[str, Any]) -> None:
         CliError: as `ask`; or it cannot be: the tool is another by now, or its manifest holds the approval.
     """
     _answered(folder, lambda client: client.post(DECISIONS, decision))
+
+
+def calls(folder: Path) -> list[dict[str, Any]]:
+    """The calls that wait for confirmation. Errors as `ask`."""
+    found: list[dict[str, Any]] = _answered(folder, lambda client: client.get(CALLS))["calls"]
+    return found
+
+
+def decide_call(folder: Path, decision: Mapping[str, Any]) -> None:
+    """Confirm or reject a call: `{id, decision}`.
+
+    Raises:
+        CliError: as `ask`; or it waits no more.
+    """
+    _answered(folder, lambda client: client.post(CALLS, decision))
 
 
 def _answered(folder: Path, ask: Callable[[RegistryClient], Any]) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from toolcrib_cli.local.access import LocalAccess
 from toolcrib_cli.local.api_docs import ApiDocs
 from toolcrib_cli.local.approvals import FILE as APPROVALS
 from toolcrib_cli.local.approvals import Approvals
+from toolcrib_cli.local.calls import Calls
 from toolcrib_cli.local.conditions import Conditions
 from toolcrib_cli.local.decisions import Decisions
 from toolcrib_cli.local.folders import Change, Folders
@@ -209,6 +210,7 @@ async def _up(options: Options, store: Store) -> None:
                 HostRules(registry.deps.settings),
                 approvals,
                 Decisions(world, folders, approvals, imported, loop.published),
+                Calls(registry.deps.confirmations),
                 imported,
             ),
             ApiDocs(HostRules(registry.deps.settings)),

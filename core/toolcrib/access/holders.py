@@ -43,7 +43,7 @@ def who_holds(
     chosen = chosen if limit is None else chosen[:limit]
     head = review.head(None, None, namespace)
     return WhoHolds(
-        **{**head, "notes": (*head["notes"], *_unknown(review, scope))},  # type: ignore[misc]
+        **{**head, "notes": (*head["notes"], *_unknown(review, scope))},
         scope=scope,
         tools=sum(scope in tool.scopes for tool in review.snapshot.tools.values()),
         holders=tuple(_holder(review, scope, who, identity, by) for _, who, identity, by in chosen),

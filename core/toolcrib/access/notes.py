@@ -9,6 +9,8 @@ from toolcrib.access.subjects import IN_CLUSTER, Tokens, Who
 from toolcrib.identity import Identity, ScopesPolicy
 from toolcrib.snapshot import Snapshot
 
+CONFIRMED_EACH_TIME = "a person confirms each call of this tool: `toolcrib calls confirm`"
+
 
 def notes(
     snapshot: Snapshot,

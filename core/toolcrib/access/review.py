@@ -20,7 +20,7 @@ from toolcrib.access.answers import (
     WhatCan,
     WhoCan,
 )
-from toolcrib.access.notes import notes
+from toolcrib.access.notes import CONFIRMED_EACH_TIME, notes
 from toolcrib.access.rules import Rules, moment
 from toolcrib.access.subjects import (
     ACCOUNTS,
@@ -156,8 +156,11 @@ class AccessReview:
         weighed = () if identity is None else considered(identity, tool, self.snapshot.policy, self.now)
         names = {i: n for n, i in self.view(identity).names.items()} if decision.allowed else {}
         rule = self._rule(who, identity, tool, decision)
+        head = self.head(who, identity)
+        if tool.confirm and self.action is Action.CALL:
+            head["notes"] = (*head["notes"], CONFIRMED_EACH_TIME)
         return Explanation(
-            **self.head(who, identity),
+            **head,
             **rule,
             who=shown(who),
             tool_id=tool.tool_id,
@@ -277,7 +280,7 @@ class AccessReview:
 
     def head(
         self, who: Who | None, identity: Identity | None, namespace: str | None = None
-    ) -> dict[str, object]:
+    ) -> dict[str, Any]:
         """What every answer says of itself."""
         assumed = []
         if assumes_scopes(identity, self.tokens):

@@ -9,6 +9,7 @@ Verbs on resources of our group that exist in RBAC alone, after `escalate` and `
   scopes gives nobody a tool. An Agent that names a User or an OAuthClient takes it too: it can stop them
 * `approve` on `tools/<name>`: say what an approved Tool is (`spec.approvedDigest`), or that it needs no approval any more;
   or what a candidate of it is (ToolCanary); in its namespace. An approver needs no `gate`
+* `confirm` on `tools/<name>`: confirm or reject single calls of that Tool; in its namespace
 * `resume` on `agents/<name>`: end the suspension of an Agent, by an edit or by deleting it; in its namespace
 * `release` on `bindings`: remove the revocation finalizer from a binding or an Agent; in the whole cluster. The operator's role holds it
 * `import` on `scopes`: put on a Tool that a ToolServer controls the scopes that somebody else put on that ToolServer; in
@@ -26,7 +27,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolcrib.resources import access_policies, agent_policies, tool_policies
+from toolcrib.resources import access_policies, agent_policies, confirmation_policies, tool_policies
 from toolcrib.resources.meta import GROUP
 from toolcrib.resources.policy_parts import (
     CONTROLLED_BEFORE,
@@ -106,6 +107,7 @@ def _specs(account: str | None) -> dict[str, tuple[dict[str, Any], str]]:
         "servers-approve": (tool_policies.approve_of_servers(), "Deny"),
         "agents-resume": (agent_policies.resume(), "Deny"),
         "agents-equip": (agent_policies.equip(), "Deny"),
+        "calls-confirm": (confirmation_policies.confirm(), "Deny"),
         "operator": (_operator(is_operator(account)), "Deny"),
         "warnings": (_warnings(), "Warn"),
         "tools-warnings": (tool_policies.warnings(), "Warn"),

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from toolcrib.resources import confirmations
 from toolcrib.resources.conditions import ConditionReason, said
 from toolcrib.resources.kinds import KINDS, Kind
-from toolcrib.resources.meta import GROUP, VERSION
+from toolcrib.resources.meta import GROUP, VERSION, Model
 
 _READY = {
     "name": "Ready",
@@ -130,6 +131,15 @@ COLUMNS["ToolCanary"] = [
     _REASON,
     _AGE,
 ]
+_OF_CALLS = [
+    _column("Tool", ".spec.tool", "The Tool that is called."),
+    _column("Agent", ".spec.agent", "Who calls it."),
+    _column("Decision", ".spec.decision", "Confirmed or Rejected; empty: it waits."),
+    _column("By", ".spec.decidedBy", "Who decided."),
+    _column("Expires", ".spec.expiresAt", "Until when it can be confirmed and made.", kind="date"),
+    _column("Arguments", ".spec.arguments", "The arguments, as JSON.", wide=True),
+    _AGE,
+]
 _CONDITION_TYPES = {
     "Tool": ("Ready", "Accepted", "Indexed"),
     "ToolServer": ("Ready", "Accepted", "Verified"),
@@ -143,7 +153,41 @@ _CONDITION_TYPES = {
 
 def definitions() -> dict[str, dict[str, Any]]:
     """Every CustomResourceDefinition by kind, as `kubectl apply` takes it."""
-    return {kind.kind: _definition(kind) for kind in KINDS.values()}
+    found = {kind.kind: _definition(kind) for kind in KINDS.values()}
+    return found | {confirmations.KIND: _of_calls()}
+
+
+def _of_calls() -> dict[str, Any]:
+    """Of CallConfirmations. In no category: who lists our kinds may not read these."""
+    names = {
+        "kind": confirmations.KIND,
+        "listKind": f"{confirmations.KIND}List",
+        "plural": confirmations.PLURAL,
+        "singular": confirmations.SINGULAR,
+        "shortNames": [confirmations.SHORT],
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{confirmations.PLURAL}.{GROUP}",
+            "labels": {"app.kubernetes.io/part-of": "toolcrib"},
+        },
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": names,
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "additionalPrinterColumns": _OF_CALLS,
+                    "schema": {"openAPIV3Schema": _root(confirmations.CallConfirmation)},
+                }
+            ],
+        },
+    }
 
 
 def _definition(kind: Kind) -> dict[str, Any]:
@@ -178,14 +222,22 @@ def _definition(kind: Kind) -> dict[str, Any]:
 
 def schema(kind: Kind) -> dict[str, Any]:
     """The structural schema of a kind, with its CEL rules."""
-    generated = kind.model.model_json_schema(by_alias=True)
+    root = _root(kind.model)
+    root["properties"]["status"]["default"] = {
+        "conditions": [_waiting(t) for t in _CONDITION_TYPES[kind.kind]]
+    }
+    return root
+
+
+def _root(model: type[Model]) -> dict[str, Any]:
+    generated = model.model_json_schema(by_alias=True)
     definitions_ = generated.pop("$defs", {})
     root: dict[str, Any] = _structural(generated, definitions_)
-    properties = root["properties"]
-    properties["apiVersion"] = {"type": "string"}
-    properties["kind"] = {"type": "string"}
-    properties["metadata"] = {"type": "object"}
-    properties["status"]["default"] = {"conditions": [_waiting(t) for t in _CONDITION_TYPES[kind.kind]]}
+    root["properties"] |= {
+        "apiVersion": {"type": "string"},
+        "kind": {"type": "string"},
+        "metadata": {"type": "object"},
+    }
     root["required"] = ["spec"]
     return root
 

@@ -51,7 +51,7 @@ def right(verb: str, resource: str, name: str) -> str:
 
 def policy(
     kinds: tuple[str, ...], operations: list[str], conditions: list[dict[str, str]], variables: list[dict[str, str]],
-    validations: list[dict[str, str]],
+    validations: list[dict[str, str]], *, plurals: tuple[str, ...] = (),
 ) -> dict[str, Any]:  # fmt: skip
     """A policy with every field written down that the API server would fill in, so that the two can be compared."""
     return {
@@ -65,7 +65,7 @@ def policy(
                     "apiGroups": [GROUP],
                     "apiVersions": ["*"],
                     "operations": operations,
-                    "resources": [KINDS[kind].plural for kind in kinds],
+                    "resources": [*(KINDS[kind].plural for kind in kinds), *plurals],
                     "scope": "*",
                 }
             ],

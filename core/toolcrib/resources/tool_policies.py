@@ -16,7 +16,7 @@ from toolcrib.resources.policy_parts import (
     scope_checks,
     validation,
 )
-from toolcrib.resources.tools import ToolSpec
+from toolcrib.resources.tools import ALWAYS, CONFIRM, ToolSpec
 
 NO_INPUT_SCHEMA = "missing, so models have to guess the arguments: describe them in a JSON schema"
 FEW_WORDS = "has fewer than 3 words that say something"
@@ -34,16 +34,27 @@ _IMPORTED = {
 By RBAC and not by the operator's name, as for `release`. A right over all verbs of scopes holds `gate` anyway."""
 
 
+def _confirm(who: str) -> str:
+    """The value of the annotation that has people confirm each call; empty: there is none. CEL."""
+    there = f"has({who}.metadata.annotations) && '{CONFIRM}' in {who}.metadata.annotations"
+    return f"({there} ? {who}.metadata.annotations['{CONFIRM}'] : '')"
+
+
+_CONFIRM_CHANGES = f"{_confirm('object')} != {_confirm('oldObject')}"
+
+
 def gate() -> dict[str, Any]:
-    """Each scope of a Tool, at every change of its spec but one of the approved digest.
+    """Each scope of a Tool, at every change of its spec but one of the approved digest, and of whether people confirm its calls.
 
     Not of a ToolServer's tool that is imported.
     """
     variables = [*WHERE, {"name": "scopes", "expression": "object.spec.scopes"}, _IMPORTED]
     checks = scope_checks("gate", "put", " on a Tool", unless="variables.imported || ")
+    said = f"the annotation {CONFIRM} has one value: {ALWAYS}"
+    checks.append(validation(f"{_confirm('object')} in ['', '{ALWAYS}']", f"'{said}'", said))
     changes = {
         "name": "spec-changes",
-        "expression": f"request.operation == 'CREATE' || !({_same_but(_APPROVED)})",
+        "expression": f"request.operation == 'CREATE' || {_CONFIRM_CHANGES} || !({_same_but(_APPROVED)})",
     }
     return policy(("Tool",), ["CREATE", "UPDATE"], [changes], variables, checks)
 

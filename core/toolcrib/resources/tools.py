@@ -40,6 +40,9 @@ MOST_APPROVED = 16_384
 REJECTED_DIGEST = "toolcrib.dev/rejected-digest"
 REJECTED_REASON = "toolcrib.dev/rejected-reason"
 """Annotations that `toolcrib approvals reject` leaves for people. Nothing is decided by them."""
+CONFIRM = "toolcrib.dev/confirm"
+"""Annotation of a Tool: a person confirms each call. Its one value is `always`; any other counts the same."""
+ALWAYS = "always"
 
 
 class ScopeMatch(StrEnum):
@@ -274,3 +277,8 @@ class Tool(Model):
     def name(self) -> str:
         """What agents see."""
         return self.spec.name or self.metadata.name
+
+    @property
+    def confirm(self) -> bool:
+        """Whether a person confirms each call."""
+        return CONFIRM in self.metadata.annotations

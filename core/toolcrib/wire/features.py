@@ -17,6 +17,7 @@ QUARANTINE = "quarantine"
 PLACED_ARGUMENTS = "placed_arguments"
 BACKEND_OAUTH = "backend_oauth"
 TOKEN_SERVICES = "token_services"
+CALL_CONFIRMATION = "call_confirmation"
 FEATURES: tuple[str, ...] = (
     DENY_SCOPES,
     SNAPSHOT_CHUNKS,
@@ -26,6 +27,7 @@ FEATURES: tuple[str, ...] = (
     PLACED_ARGUMENTS,
     BACKEND_OAUTH,
     TOKEN_SERVICES,
+    CALL_CONFIRMATION,
 )
 """What this version knows beyond the first one: a replica names its own, so that a rollout never fails open."""
 
@@ -38,7 +40,8 @@ def enforceable(step: Publish, features: Collection[str]) -> Publish:
     would send them plain HTTP: it gets no backend of such tools, nor of those whose author placed arguments, if it does not
     know that: it would send an argument elsewhere. One that does not know `backend_oauth` cannot read a backend that takes
     access tokens, and gets none; nor one that does not know `token_services`, of those whose token endpoint is a Service: it
-    would ask the server for another. To one that knows no quarantine, a quarantined tool is a disabled one.
+    would ask the server for another. To one that knows no quarantine, a quarantined tool is a disabled one; so is a tool whose
+    calls people confirm, to one that knows no confirmations.
     """
     update: dict[str, Any] = {}
     if DENY_SCOPES not in features and any(b.deny_scopes for b in step.bindings):
@@ -70,7 +73,9 @@ def enforceable_tool(tool: PublishedTool, features: Collection[str]) -> Publishe
         or (TOKEN_SERVICES not in features and backend.token_service is not None)
     ):
         update["backend"] = None
-    if tool.quarantined and QUARANTINE not in features:
+    if (tool.quarantined and QUARANTINE not in features) or (
+        tool.confirm and CALL_CONFIRMATION not in features
+    ):
         update["state"] = ToolState.DISABLED
     return tool.model_copy(update=update) if update else tool
 

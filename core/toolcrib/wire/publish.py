@@ -103,6 +103,7 @@ class PublishedTool(Wire):
     )
     candidate: Candidate | None = Field(default=None, description="the trial of another definition")
     trial: str | None = Field(default=None, description="it is a candidate: the uid of its ToolCanary")
+    confirm: bool = Field(default=False, description="a person confirms each call of it")
 
     model_config = ConfigDict(frozen=True, extra="ignore", serialize_by_alias=True)
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.telemetry import logs, tracing
+from toolcrib.wire.confirmations import CallsReport, CallsTold
 from toolcrib.wire.imports import ListRequest, ServerList, ServersReport, ServersRequest
 from toolcrib.wire.index import IndexAnswer, IndexInventory, IndexRequest
 from toolcrib.wire.outbox import Outbox, OutboxAcks
@@ -108,6 +109,10 @@ class HttpReplica:
     async def inventory(self) -> IndexInventory:
         """What the search index holds."""
         return await self._send("GET", "index", None, IndexInventory, self._index_timeout)
+
+    async def calls(self, told: CallsTold) -> CallsReport:
+        """Tell it what was decided about single calls; which wait there, and which were made."""
+        return await self._post("calls", told.model_dump_json().encode(), CallsReport)
 
     async def backends(self, request: ProbeRequest) -> BackendReport:
         """Have it probe backends for some time; what it knows so far."""

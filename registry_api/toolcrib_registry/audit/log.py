@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from enum import StrEnum
 from typing import Any, Literal
@@ -148,8 +148,9 @@ class DecisionLog:
         at: float | None = None,
         basis: Basis | None = None,
         fallback_for: str | None = None,
+        confirmation: Mapping[str, str] | None = None,
     ) -> None:
-        """One tool was named: what was decided and, for a call, how it ended and how long it took.
+        """One tool was named: what was decided and, for a call, how it ended, how long it took and whose confirmation it had.
 
         `question` is the kind of an access review that was answered; `at` when it was decided, if not now. `basis` is
         what the authorizer decided by; None: it cannot be decided again. `fallback_for` is the id of the tool that was named.
@@ -176,6 +177,7 @@ class DecisionLog:
             fields["ms"] = round(seconds * 1000, 3)
         if arguments is not None:
             fields |= self._shown(arguments, tool)
+        fields |= confirmation or {}
         if action is Action.CALL:
             if self._strict:
                 fields["phase"] = "end"

@@ -2,7 +2,7 @@
 
 The order is fixed: identity (401), decision (403 alike for denied and unknown), the name's ambiguity among visible
 tools (409), the policy's age (503), the limits of the bindings that grant it or of the agent (429), room at
-its backend (503), and only then arguments and backend.
+its backend (503), and only then arguments, a person's confirmation (409) where the tool asks for one, and backend.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from toolcrib import fallbacks
@@ -29,6 +30,7 @@ from toolcrib_registry.calls.backends.breaking import has_answered, is_down
 from toolcrib_registry.calls.backends.port import NO_EXCHANGE, Exchange, ToolAnswer, ToolBackend
 from toolcrib_registry.calls.bulkheads import Bulkheads, Room
 from toolcrib_registry.calls.canaries import CanaryCounter
+from toolcrib_registry.calls.confirmations import Confirmations
 from toolcrib_registry.calls.errors import ToolError, UpstreamTimeout
 from toolcrib_registry.calls.in_flight import InFlight, Revoked
 from toolcrib_registry.clock import Clock, whole_milliseconds
@@ -76,6 +78,9 @@ class Parts(Protocol):
 
     @property
     def arguments(self) -> Arguments: ...
+
+    @property
+    def confirmations(self) -> Confirmations: ...
 
     @property
     def backend(self) -> ToolBackend: ...
@@ -156,6 +161,7 @@ def note(
     *,
     arguments: dict[str, Any] | None = None,
     seconds: float | None = None,
+    confirmation: Mapping[str, str] | None = None,
 ) -> None:
     """Write one record about one named tool."""
     parts.decisions.decided(
@@ -170,6 +176,7 @@ def note(
         seconds=seconds,
         basis=named.basis,
         fallback_for=named.fallback_for,
+        confirmation=confirmation,
     )
 
 
@@ -215,9 +222,14 @@ async def call(
     until: float | None = None
     """By the event loop's clock: when the time of the tool that was named is over; None: nothing falls back on another."""
 
+    confirmation: dict[str, str] = {}
+
     async def ask(named: Named) -> ToolAnswer:
         nonlocal until
         checked = await parts.arguments.checked(named.tool, arguments, asker.account)
+        if named.tool.confirm:
+            confirmed = await parts.confirmations.admit(identity, named.tool, checked)
+            confirmation.update(confirmation=confirmed.id, confirmed_by=confirmed.by)
         carried = exchange(named) if callable(exchange) else exchange
         backend = named.tool.backend
         if backend is not None and backend.exchanges:
@@ -227,7 +239,9 @@ async def call(
         return await parts.backend.call(named.tool, checked, request_id, identity, carried)
 
     try:
-        return await governed(parts, identity, named, ask, _outcome, arguments, start)
+        return await governed(
+            parts, identity, named, ask, _outcome, arguments, start, confirmation=confirmation
+        )
     except Failure as error:
         if until is None or not is_down(error):
             raise
@@ -252,7 +266,8 @@ async def _by_fallback(
     Raises:
         Failure: the fallback's backend refused the call, or its grant was revoked meanwhile.
     """
-    for tool_id in asked.fallback if asked.repeatable else ():
+    # a person confirms one tool, and no other in its place
+    for tool_id in asked.fallback if asked.repeatable and not asked.confirm else ():
         if asyncio.get_running_loop().time() >= until:
             break
         caller_view = await parts.state.caller_view(asker.identity)
@@ -261,7 +276,7 @@ async def _by_fallback(
         ):
             continue
         named = await find(parts, asker, tool_id, Action.CALL)
-        if named is None or asker.identity is None:
+        if named is None or asker.identity is None or named.tool.confirm:
             continue
         named = replace(named, asked=asked)
         try:
@@ -284,6 +299,7 @@ async def governed(
     arguments: dict[str, Any],
     start: float | None = None,
     until: float | None = None,
+    confirmation: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Named, _T]:
     """What `ask` gets of the backend of what was found: limited, recorded, counted, and cut when the grant ends.
 
@@ -296,6 +312,7 @@ async def governed(
         arguments: for the record.
         start: of `time.perf_counter()`, when it began.
         until: of the event loop's clock: when the backend's answer has to be there; None: the backend itself bounds it.
+        confirmation: for the record, once `ask` knows who confirmed the call.
 
     Raises:
         Failure: it was refused or failed; the code says how.
@@ -336,6 +353,8 @@ async def governed(
         raise Failure(outcome, REVOKED) from error
     except Failure as error:
         outcome = error.code
+        if "confirmation" in error.extra:
+            confirmation = {"confirmation": error.extra["confirmation"]}
         raise
     except Exception:
         outcome = "internal"
@@ -349,7 +368,10 @@ async def governed(
         if outcome != "ok":
             told = {"agent": identity.label, "outcome": outcome, "ms": round(seconds * 1000, 1)}
             log.info("call failed: %s", outcome, extra=logs.about_object("Tool", named.tool.tool_id, **told))
-        note(parts, Action.CALL, named, outcome, arguments=arguments, seconds=seconds)
+        note(
+            parts, Action.CALL, named, outcome,
+            arguments=arguments, seconds=seconds, confirmation=confirmation,
+        )  # fmt: skip
     return named, answer
 
 

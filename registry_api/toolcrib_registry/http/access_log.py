@@ -24,7 +24,16 @@ log = logging.getLogger("toolcrib.registry.access")
 
 _CARRIED = (b"traceparent", b"tracestate")
 _USUAL = frozenset(
-    {"/", "/health", "/healthz", "/readyz", "/metrics", "/v1/admin/heartbeat", "/v1/admin/outbox"}
+    {
+        "/",
+        "/health",
+        "/healthz",
+        "/readyz",
+        "/metrics",
+        "/v1/admin/heartbeat",
+        "/v1/admin/outbox",
+        "/v1/admin/calls",
+    }
 )
 PRIVATE = ((b"cache-control", b"private, no-cache"), (b"vary", b"Authorization"))
 """Headers of answers to one caller, where they have none of their own."""

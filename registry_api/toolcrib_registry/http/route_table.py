@@ -130,6 +130,7 @@ ADMIN: tuple[Line, ...] = (
     _admin("/v1/admin/snapshot/commit"),
     _admin("/v1/admin/heartbeat"),
     _admin("/v1/admin/credentials"),
+    _admin("/v1/admin/calls"),
     _admin("/v1/admin/index"),
     _reads("GET", "/v1/admin/index", Access.ADMIN, OtherAction.ADMIN),
     _admin("/v1/admin/backends", FORM_BYTES),

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from toolcrib.resources.tools import CONFIRM
 from toolcrib.text import escape, truncate
 from toolcrib_registry.calls import service, step_up
 from toolcrib_registry.calls.backends.port import Exchange, InputRequired, ToolAnswer
+from toolcrib_registry.calls.confirmations import NEEDED
 from toolcrib_registry.calls.errors import CapabilityMissing, InvalidArguments, UpstreamProtocol
 from toolcrib_registry.calls.service import Named
 from toolcrib_registry.calls.step_up import Find
@@ -75,9 +77,11 @@ class Calls:
             state = asked.state
             if state is not None:
                 state = self.states.opened(state, about(client.identity, named.tool, arguments))
-            return Exchange(
-                asked.capabilities, asked.meta, asked.responses, state, client.progress, client.logs
-            )
+            responses = asked.responses
+            if responses is not None:
+                # what a client says of a confirmation decides nothing, and is no tool's to read
+                responses = {k: v for k, v in responses.items() if k != CONFIRM} or None
+            return Exchange(asked.capabilities, asked.meta, responses, state, client.progress, client.logs)
 
         try:
             named, answer = await service.call(
@@ -88,6 +92,8 @@ class Calls:
         except Failure as failure:
             if failure.code == "not_permitted" and self._parts.settings.discovery.step_up:
                 await step_up.check(self._parts, client.asker, find or step_up.named(name))
+            if failure.code == NEEDED and is_stateless(client.version) and _may_ask(asked):
+                return Plain(results.of_question(_person(failure), None), (name,))
             if isinstance(failure, CapabilityMissing) and is_stateless(client.version):
                 raise _lacking(failure.required) from failure
             # that a grant has ended is told to whom it has ended
@@ -136,6 +142,19 @@ class Calls:
                 text = "The tool asks for input with more state than can be carried back."
                 return results.of_failure(client.version, UpstreamProtocol.code, text)
         return results.of_question(question, state)
+
+
+def _may_ask(asked: ToolCall) -> bool:
+    """Whether the client can tell its user of a confirmation, and the user has not declined to see to it."""
+    said = (asked.responses or {}).get(CONFIRM)
+    declined = isinstance(said, Mapping) and said.get("action") != "accept"
+    return "elicitation" in asked.capabilities and not declined
+
+
+def _person(failure: Failure) -> InputRequired:
+    """A confirmation as a question to the client's user: who may confirm is another person, at a command line."""
+    asked = {"message": failure.detail, "requestedSchema": {"type": "object", "properties": {}}}
+    return InputRequired({CONFIRM: {"method": "elicitation/create", "params": asked}})
 
 
 def _lacking(missing: Mapping[str, Any]) -> RpcError:

@@ -87,6 +87,9 @@ class Metrics:
         self._calls = Series(table.CALLS.on(registry))
         self._call_seconds = Series(table.CALL_DURATION_SECONDS.on(registry))
         self._cut = table.CALLS_CUT.on(registry)
+        self._confirmations = table.CALL_CONFIRMATIONS.on(registry)
+        for outcome in table.CONFIRMATION_OUTCOMES:
+            self._confirmations.labels(outcome)
         self._search_seconds = table.SEARCH_DURATION_SECONDS.on(registry)
         self._empty = table.SEARCHES_EMPTY.on(registry)
         self._degraded = table.SEARCHES_DEGRADED.on(registry)
@@ -146,6 +149,14 @@ class Metrics:
         """Calls to backends, read when scraped."""
         self._read(table.BACKEND_CALLS_IN_PROGRESS, in_progress)
         self._read(table.BACKEND_CALLS_WAITING, waiting)
+
+    def observe_confirmations(self, waiting: Callable[[], float]) -> None:
+        """Read at each scrape: how many calls wait for a person."""
+        self._read(table.CALLS_AWAITING_CONFIRMATION, waiting)
+
+    def confirmation(self, outcome: str) -> None:
+        """A call that a person confirms came so far: one of `table.CONFIRMATION_OUTCOMES`."""
+        self._confirmations.labels(outcome).inc()
 
     def observe_breakers(self, opened: Callable[[], float]) -> None:
         """Backends that are left alone, read when scraped."""

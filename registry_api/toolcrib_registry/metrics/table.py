@@ -40,6 +40,11 @@ FALLBACK_CALLS = Metric(Counter, "toolcrib_fallback_calls", ("tool", "outcome"),
     "Calls of a fallback in the place of `tool`, whose backend is down, by outcome. They count in toolcrib_calls_total, too.")
 CALL_DURATION_SECONDS = Metric(Histogram, "toolcrib_call_duration_seconds", ("tool", "server", "outcome"),
     "Duration of a call, the registry's own part included.", _LATENCIES)
+CALL_CONFIRMATIONS = Metric(Counter, "toolcrib_call_confirmations", ("outcome",),
+    "Confirmations of single calls at this replica: asked, confirmed, rejected, used, expired.")
+CONFIRMATION_OUTCOMES = ("asked", "confirmed", "rejected", "used", "expired")
+CALLS_AWAITING_CONFIRMATION = Metric(Gauge, "toolcrib_calls_awaiting_confirmation", (),
+    "Calls that this replica knows to wait for a person.")
 CALLS_CUT = Metric(Counter, "toolcrib_calls_cut", ("reason",),
     "Calls cut while in progress because their grant ended.")
 SEARCH_DURATION_SECONDS = Metric(Histogram, "toolcrib_search_duration_seconds", ("mode",),

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+import published
 from toolcrib import approvals, publishing
 from toolcrib.errors import InvalidManifest
 from toolcrib.resources import (
@@ -15,6 +16,7 @@ from toolcrib.resources import (
     Tool,
     parse,
 )
+from toolcrib.resources.canaries import ToolCanary
 from toolcrib.wire.backends import PublishedBackend
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
 
@@ -362,3 +364,15 @@ def test_only_a_written_list_of_a_cluster_binding_names_its_namespaces(
     assert isinstance(resource, ClusterAgentScopeBinding)
 
     assert publishing.binding(resource, namespaces=resolved).lists_namespaces is listed
+
+
+@pytest.mark.parametrize(("of", "by"), [(True, False), (False, True), (False, False)])
+def test_a_replacement_is_confirmed_where_either_tool_is(of: bool, by: bool) -> None:
+    """Else a trial would let calls of a guarded tool through under another name."""
+    names = ("pay", "pay-new")
+    tools = [published.tool(f"team-a/{n}", confirm=c) for n, c in zip(names, (of, by), strict=True)]
+    spec = {"tool": "pay", "share": 10, "candidate": {"replacement": "pay-new"}}
+    metadata = {"name": "trial", "namespace": "team-a", "uid": "u1"}
+    canary = parse({"apiVersion": API_VERSION, "kind": "ToolCanary", "metadata": metadata, "spec": spec})
+    assert isinstance(canary, ToolCanary)
+    assert publishing.candidate(tools[0], canary, tools[1]).tool.confirm is (of or by)

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 from toolcrib import wording
 from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.telemetry import logs
+from toolcrib.wire.confirmations import CallsReport, CallsTold
 from toolcrib.wire.imports import ListRequest, ServerList, ServersReport, ServersRequest
 from toolcrib.wire.index import IndexAnswer, IndexInventory, IndexRequest
 from toolcrib.wire.outbox import Outbox, OutboxAcks
@@ -44,6 +45,7 @@ BODIES: tuple[type[BaseModel], ...] = (
     SnapshotCommit,
     Heartbeat,
     Credentials,
+    CallsTold,
     IndexRequest,
     OutboxAcks,
     ProbeRequest,
@@ -157,6 +159,16 @@ async def credentials(deps: DepsOf, request: Request) -> ReplicaState:
         deps.state.fence(body.epoch)
         deps.credentials.replace(body)
     return deps.state.report()
+
+
+@router.post("/v1/admin/calls", openapi_extra=_takes(CallsTold), responses=problems(*_TOKEN, "epoch_fenced"))
+async def calls(deps: DepsOf, request: Request) -> CallsReport:
+    """Take over what people decided about single calls; which calls wait at this replica, and which were made."""
+    body = await _read(request, CallsTold)
+    with _refusals(deps):
+        deps.state.fence(body.epoch)
+    deps.confirmations.told(body)
+    return deps.confirmations.report()
 
 
 @router.post(

@@ -1,0 +1,1 @@
+"""Calls that a person confirms one by one: `toolcrib calls`."""
