@@ -73,6 +73,7 @@ def test_a_publish_that_does_not_continue_is_answered_with_what_is_here() -> Non
         "placed_arguments",
         "backend_oauth",
         "token_services",
+        "call_confirmation",
     ]
     assert (gap.status_code, gap.json()["code"]) == (409, "revision_mismatch")
     assert gap.json()["state"] == before == after
