@@ -111,7 +111,11 @@ def pause(ident: sessions_view.Which, store: sessions_view.Store = None, data: o
     with sessions_view.opened(store, data) as records:
         sessions_view.existing(records, ident)
         if not records.ask_pause(ident):
-            raise CliError(f"{ident} does not run", code=Exit.USAGE)
+            raise CliError(
+                f"{ident} does not run",
+                hint="`toolcrib session list` shows which sessions run",
+                code=Exit.USAGE,
+            )
     output.line(f"{ident} stops after its turn; `toolcrib session resume {ident}` goes on with it.")
 
 

@@ -23,6 +23,7 @@ from toolcrib_runner.modes.kinds import Dialect, Mode
 
 MOST_BYTES = 1024 * 1024
 MOST_AGENTS = 50
+_PAGE = "docs/reference/sessions.md shows every field"
 _NAME = r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$"
 _ACCOUNT = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
 _URL = r"^https?://[^\s@?#]+$"
@@ -263,8 +264,9 @@ def _invalid(file: Path, node: Any, before: int, error: ValidationError) -> CliE
                 "grant them with an AgentScopeBinding",
             )
         said.append(f"{file}:{yaml_documents.line_of(node, finding.field) + before}: {finding}")
-    return CliError("\n".join(said), hint="docs/reference/sessions.md shows every field", code=Exit.USAGE)
+    return CliError("\n".join(said), hint=_PAGE, code=Exit.USAGE)
 
 
 def _refused(file: Path, line: int, what: str) -> CliError:
-    return CliError(f"{file}:{line}: {what}" if line else f"{file}: {what}", code=Exit.USAGE)
+    where = f"{file}:{line}" if line else str(file)
+    return CliError(f"{where}: {what}", hint=_PAGE, code=Exit.USAGE)

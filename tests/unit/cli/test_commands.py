@@ -38,7 +38,7 @@ def run(*arguments: str) -> int:
 
 def test_valid_manifests_end_with_zero_and_a_count(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("validate", str(HEIST)) == 0
-    assert "11 object(s) in 9 file(s): all valid" in capsys.readouterr().out
+    assert "11 object(s) in 10 file(s): all valid" in capsys.readouterr().out
 
 
 def test_approvals_without_a_local_mode_and_without_a_cluster_say_what_either_needs(
