@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
 from toolcrib.errors import Finding
@@ -74,8 +82,19 @@ class ModelChoice(_Part):
     )
     key_file: str | None = Field(
         default=None,
-        description="File with its API key, beside the session's file. Absent: `OPENAI_API_KEY`.",
+        description="File with its API key, in the folder of the session's file or below it. Absent: `OPENAI_API_KEY`, for "
+        "`OPENAI_BASE_URL` and OpenAI's own address alone.",
     )
+
+    @field_validator("key_file")
+    @classmethod
+    def _stays_in_the_folder(cls, path: str | None) -> str | None:
+        # a file that somebody else wrote also names the address that its content is sent to
+        if path is not None and (path.startswith(("/", "~")) or ".." in path.split("/")):
+            raise ValueError(
+                "must lie in the folder of the session's file: write a path that begins there, without .."
+            )
+        return path
 
 
 class Bounds(_Part):
@@ -155,6 +174,12 @@ class Definition(_Part):
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ValueError(f"two agents are called {twice}")
+        return self
+
+    @model_validator(mode="after")
+    def _memory_is_asked_for(self) -> Definition:
+        if self.needs.memory is not None and self.session.messages is not Messages.KEEP:
+            raise ValueError("needs.memory stores what agents write: set session.messages to keep")
         return self
 
     @property

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.sessions.definition import Agent, Definition, ModelChoice
@@ -16,6 +17,8 @@ from toolcrib_runner.adapters.registry_http import RegistryHttp
 from toolcrib_runner.agent import DynamicToolAgent
 from toolcrib_runner.errors import TokenUnavailable
 from toolcrib_runner.tokens import TokenFile, TokenSource
+
+_OPENAI = "https://api.openai.com/v1"
 
 
 @dataclass
@@ -85,5 +88,10 @@ def _key(choice: ModelChoice, folder: Path, environ: Callable[[str], str | None]
         file()
         return file
     # the client insists on a key; endpoints without authentication take any
-    held = environ("OPENAI_API_KEY") or "none"
-    return lambda: held
+    held = environ("OPENAI_API_KEY") if _is_openais(choice.url, environ("OPENAI_BASE_URL")) else None
+    return lambda: held or "none"
+
+
+def _is_openais(url: str | None, base: str | None) -> bool:
+    """Whether the key of the environment is for this address: a session's file may come from anybody."""
+    return url is not None and urlsplit(url)[:2] in (urlsplit(base or _OPENAI)[:2], urlsplit(_OPENAI)[:2])

@@ -295,7 +295,11 @@ def test_memory_that_nobody_grants_ends_it_or_is_done_without_as_the_file_says(
     local: LocalMode, tmp_path: Path, need: str, code: int
 ) -> None:
     done = session(
-        local, "run", written(tmp_path, crew("x"), needs={"memory": need}), "--id", f"memory-{need}"
+        local,
+        "run",
+        written(tmp_path, crew("x"), needs={"memory": need}, messages="keep"),
+        "--id",
+        f"memory-{need}",
     )
     assert done.returncode == code, done.stderr
     lacking = "heist/crew is not granted get_compressed_memory and store_memory"

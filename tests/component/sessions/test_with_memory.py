@@ -30,7 +30,7 @@ def test_an_agent_is_given_what_it_said_in_an_earlier_round_and_nobody_elses_mem
 
     with model_stub.serving(say) as model:
         body = {
-            "session": {"name": "remembers", "rounds": 2},
+            "session": {"name": "remembers", "rounds": 2, "messages": "keep"},
             "needs": {"memory": "required"},
             "model": {"url": model.url, "name": "m"},
             "agents": [
