@@ -2,6 +2,7 @@
 
 import json
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from realparts.required import require_real
 from toolcrib import names
 from toolcrib.audit import anchors as audit_anchors
 from toolcrib.resources.bindings import SubjectKind
+from toolcrib.resources.tools import CONFIRM
+from toolcrib.wire.confirmations import CallsReport, ConfirmableCall
 from toolcrib.wire.imports import ListedTool, ServerList
 from toolcrib.wire.outbox import AccessEntry, OutboxEntry
 from toolcrib.wire.publish import AuditHead, PublishedSubject
@@ -181,6 +184,19 @@ def test_the_roles_hold_every_right_that_is_used_and_no_other(
             wait_until(lambda: [(a.id, a.outcome) for a in replica.acks[1:]] == [("2", "created")])
             # its account is not there, so the request goes too
             wait_until(lambda: ("delete", "toolcrib.dev", "accessrequests") in used(log)[0])
+            guarded = server.kubectl(
+                "annotate", "tools.toolcrib.dev", "calculator", "-n", "heist", f"{CONFIRM}=always"
+            )
+            assert guarded.returncode == 0, guarded.stderr
+            call = ConfirmableCall(
+                id="0123456789ab", tool_id="heist/calculator", agent="heist/bot", issuer="https://issuer.test",
+                subject="bot", names=("bot",), arguments="{}", asked_at=int(time.time()), expires_at=int(time.time()) + 300,
+                seal="0" * 64,
+            )  # fmt: skip
+            replica.calls_report = CallsReport(waiting=(call,))
+            wait_until(lambda: ("create", "toolcrib.dev", "callconfirmations") in used(log)[0])
+            replica.calls_report = CallsReport(used=(call.id,))
+            wait_until(lambda: ("delete", "toolcrib.dev", "callconfirmations") in used(log)[0])
             wait_until(lambda: anchored() == [1])
             replica.audit = AuditHead(chain="registry-0@a", seq=2, hash="1" * 64)
             wait_until(lambda: anchored() == [1, 2])

@@ -18,6 +18,7 @@ from realparts import processes
 from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.canaries import CanaryCounts
+from toolcrib.wire.confirmations import CallsReport, CallsTold
 from toolcrib.wire.features import FEATURES
 from toolcrib.wire.imports import (
     ListRequest,
@@ -259,6 +260,8 @@ class HttpReplica(MemoryReplica):
         self.port = processes.free_port()
         self.url = f"http://{host}:{self.port}"
         self.tokens: set[str] = set()
+        self.calls_report = CallsReport()
+        """What it says of calls that people confirm."""
         self._loop = asyncio.new_event_loop()
         self._runner: web.AppRunner | None = None
 
@@ -286,6 +289,10 @@ class HttpReplica(MemoryReplica):
             asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(60)
             self._runner = None
 
+    async def calls(self, told: CallsTold) -> CallsReport:
+        """Which calls wait, and which were made."""
+        return self.calls_report
+
     async def _open(self) -> None:
         app = web.Application(client_max_size=1 << 28)
         bodies: list[tuple[str, Any, Any]] = [
@@ -296,6 +303,7 @@ class HttpReplica(MemoryReplica):
             ("credentials", Credentials, self.credentials),
             ("index", IndexRequest, self.index),
             ("outbox", OutboxAcks, self.acknowledge),
+            ("calls", CallsTold, self.calls),
             ("backends", ProbeRequest, self.backends),
             ("servers", ServersRequest, self.servers),
             ("servers/list", ListRequest, self.server_list),
