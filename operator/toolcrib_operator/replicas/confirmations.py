@@ -124,7 +124,11 @@ class CallConfirmations:
             if call.decision is None:
                 self._undecided[uid] = self._in_place()
             elif uid not in self._admitted:
-                if not await self._counts(uid):
+                counts = await self._counts(uid)
+                if counts is None:  # until it is known, nobody has decided
+                    found[call.id] = call.model_copy(update={"decision": None, "decided_by": ""})
+                    continue
+                if not counts:
                     log.warning(
                         "the decision about the call %s does not count: no admission policy judged it", call.key,
                         extra=logs.about_object("Tool", call.tool_id),
@@ -141,15 +145,18 @@ class CallConfirmations:
         self._admitted &= there
         return found
 
-    async def _counts(self, uid: str) -> bool:
-        if self._policies.admitted.external:
+    async def _counts(self, uid: str) -> bool | None:
+        """Whether the policies judged the decision; None: they could not be read since."""
+        admitted = self._policies.admitted
+        if admitted.external:
             return True
         before = self._undecided.get(uid)
         if before is None:
             return False
         # a look from now on: policies that went meanwhile are missing in it, and ones that came back are others
+        begun = admitted.begun
         await self._policies.asked(_LOOK_SECONDS)
-        return before == self._in_place()
+        return None if admitted.answered <= begun else before == self._in_place()
 
     def _in_place(self) -> str | None:
         admitted = self._policies.admitted
