@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from realparts.required import require_real
 from toolcrib.resources import API_VERSION, access_requests, parse
 from toolcrib.resources.access_requests import AccessRequest
 from toolcrib.resources.conditions import timestamp
+from toolcrib_cli.main import main
+from toolcrib_cli.requesting.in_cluster import ClusterRequests
 
 pytestmark = pytest.mark.apiserver
 
@@ -302,6 +304,30 @@ def test_a_tool_that_changed_is_not_approved_and_a_rejection_says_why(
             }
         )
     )
+
+
+def test_an_approval_during_which_the_tool_changes_is_taken_back(
+    cluster: Cluster, approver: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.kubectl("create", "serviceaccount", "racer", "-n", "heist")
+    apply(cluster, tool("racing", "heist", backend={"none": {}}))
+    wait_until(lambda: ask(cluster, "racer", "heist/racing").status_code == 200)
+    name = asked(cluster, "racer", "heist/racing")
+    grant, written = ClusterRequests.grant, []
+
+    def after_an_edit(source: ClusterRequests, made: Mapping[str, Any]) -> None:
+        apply(cluster, tool("racing", "heist", backend={"none": {}}, scopes=["racing:use", "all:use"]))
+        grant(source, made)
+        written.append(name in bindings(cluster))
+
+    monkeypatch.setattr(ClusterRequests, "grant", after_an_edit)
+    with pytest.raises(SystemExit) as ended:
+        main(
+            ["access", "approve", name, "--for", "1h", "--yes", "-n", "heist", "--kubeconfig", str(approver)]
+        )
+    assert (ended.value.code, written) == (1, [True])
+    assert "is not approved: the request or its tool changed meanwhile" in capsys.readouterr().err
+    assert name not in bindings(cluster)
 
 
 def test_the_request_of_an_account_that_is_deleted_goes_with_it(cluster: Cluster) -> None:

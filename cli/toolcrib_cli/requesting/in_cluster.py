@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
 
-from toolcrib.resources import API_VERSION, KINDS
-from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli import kube_requests
+from toolcrib_cli.kube_requests import Hints
 from toolcrib_cli.requesting.asked import Asked, rejecting
-from toolcrib_operator.adapters.kube import MERGE_PATCH, Kube, Refused
-from toolcrib_operator.errors import Conflict, Gone, OperatorError
+from toolcrib_operator.adapters.kube import MERGE_PATCH, Kube
 
-_PAGE = "500"
 MANAGER = "toolcrib-access"
+_HINTS = Hints(
+    denied="ask somebody with that right; docs/guides/access-for-a-while.md says who may do what",
+    conflict="somebody has decided or changed it meanwhile: toolcrib access requests --all",
+    gone="is it still there?",
+)
 
 
 class ClusterRequests:
@@ -25,35 +26,29 @@ class ClusterRequests:
 
     def objects(self, namespace: str | None) -> list[Mapping[str, Any]]:
         """As `Source`."""
-        return [
-            each for kind in ("AccessRequest", "Tool", "ToolServer") for each in self._all(kind, namespace)
-        ]
+        kinds = ("AccessRequest", "Tool", "ToolServer")
+        return [each for kind in kinds for each in kube_requests.listed(self._kube, kind, namespace, _HINTS)]
 
     def username(self) -> str | None:
         """As `Source`."""
-        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-        path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-        answer = self._asked(self._kube.request("POST", path, body=body), "ask who you are")
-        return str(answer["status"]["userInfo"]["username"])
+        return kube_requests.username(self._kube, _HINTS)
 
     def grant(self, binding: Mapping[str, Any]) -> None:
         """As `Source`; admission asks for the verbs `grant` and `equip`."""
         metadata = binding["metadata"]
         request = self._kube.request(
             "POST",
-            _path("AgentScopeBinding", metadata["namespace"]),
+            kube_requests.path("AgentScopeBinding", metadata["namespace"]),
             query={"fieldManager": MANAGER, "fieldValidation": "Strict"},
             body=dict(binding),
         )
-        self._asked(request, f"approve {metadata['namespace']}/{metadata['name']}")
+        kube_requests.asked(request, f"approve {metadata['namespace']}/{metadata['name']}", _HINTS)
 
     def revoke(self, binding: Mapping[str, Any]) -> None:
         """As `Source`."""
-        metadata = binding["metadata"]
-        path = f"{_path('AgentScopeBinding', metadata['namespace'])}/{quote(metadata['name'])}"
-        self._asked(
-            self._kube.request("DELETE", path), f"delete {metadata['namespace']}/{metadata['name']} again"
-        )
+        namespace, name = binding["metadata"]["namespace"], binding["metadata"]["name"]
+        request = self._kube.request("DELETE", kube_requests.path("AgentScopeBinding", namespace, name))
+        kube_requests.asked(request, f"delete {namespace}/{name} again", _HINTS)
 
     def reject(self, asked: Asked, reason: str) -> None:
         """As `Source`."""
@@ -61,54 +56,9 @@ class ClusterRequests:
         body = {"metadata": {"resourceVersion": metadata.resource_version, "annotations": rejecting(reason)}}
         request = self._kube.request(
             "PATCH",
-            f"{_path('AccessRequest', metadata.namespace)}/{quote(metadata.name)}",
+            kube_requests.path("AccessRequest", metadata.namespace, metadata.name),
             query={"fieldManager": MANAGER},
             body=body,
             content_type=MERGE_PATCH,
         )
-        self._asked(request, f"reject {asked.key}")
-
-    def _all(self, kind: str, namespace: str | None) -> list[Mapping[str, Any]]:
-        path, query, found = _path(kind, namespace), {"limit": _PAGE}, list[Mapping[str, Any]]()
-        while True:
-            page = self._asked(self._kube.request("GET", path, query=query), f"list {KINDS[kind].plural}")
-            found += [{"apiVersion": API_VERSION, "kind": kind, **each} for each in page.get("items") or ()]
-            if not (more := (page.get("metadata") or {}).get("continue")):
-                return found
-            query = {"limit": _PAGE, "continue": more}
-
-    def _asked(self, request: Coroutine[Any, Any, Any], what: str) -> Any:
-        try:
-            found = asyncio.run(request)
-        except Refused as error:
-            denied = error.status in (401, 403)
-            raise CliError(
-                f"cannot {what}: {error.message}",
-                hint="ask somebody with that right; docs/guides/access-for-a-while.md says who may do what",
-                code=Exit.NOT_PERMITTED if denied else Exit.FAILED,
-            ) from error
-        except Conflict as error:
-            raise CliError(
-                f"cannot {what}: {error}",
-                hint="somebody has decided or changed it meanwhile: toolcrib access requests --all",
-            ) from error
-        except Gone as error:
-            raise CliError(f"cannot {what}: {error}", hint="is it still there?") from error
-        except OperatorError as error:
-            raise CliError(
-                f"cannot {what}: {error}",
-                hint="is it the right cluster? Specify --kubeconfig FILE or --context NAME",
-                code=Exit.UNREACHABLE,
-            ) from error
-        if not isinstance(found, dict):
-            raise CliError(
-                "the response is not one of a Kubernetes API server",
-                hint="is it the right cluster? Specify --kubeconfig FILE or --context NAME",
-                code=Exit.UNREACHABLE,
-            )
-        return found
-
-
-def _path(kind: str, namespace: str | None) -> str:
-    space = "" if namespace is None else f"/namespaces/{quote(namespace)}"
-    return f"/apis/{API_VERSION}{space}/{KINDS[kind].plural}"
+        kube_requests.asked(request, f"reject {asked.key}", _HINTS)
