@@ -327,7 +327,8 @@ def test_an_approval_during_which_the_tool_changes_is_taken_back(
         )
     assert (ended.value.code, written) == (1, [True])
     assert "is not approved: the request or its tool changed meanwhile" in capsys.readouterr().err
-    assert name not in bindings(cluster)
+    # its finalizer goes once every replica has lost it
+    wait_until(lambda: name not in bindings(cluster))
 
 
 def test_the_request_of_an_account_that_is_deleted_goes_with_it(cluster: Cluster) -> None:
