@@ -158,6 +158,13 @@ def test_a_call_that_may_not_be_made_twice_is_not(stage: Stage, name: str, field
     assert stage.spare.asked == []
 
 
+def test_a_tool_whose_calls_a_person_confirms_stands_in_for_none(stage: Stage) -> None:
+    stage.first.status = 503
+    stage.r.publish([stage.tool("spare", confirm=True)])
+    assert stage.failure() == DOWN
+    assert stage.spare.asked == []
+
+
 def test_a_fallback_that_the_caller_may_not_call_is_as_none(stage: Stage) -> None:
     denies = binding("bot", ("rates:use",), deny=("spare",))
     stage.r.publish([stage.tool("rates", fallback=())], [denies])

@@ -28,7 +28,14 @@ from toolcrib.wire.backends import (
     PublishedTokenService,
     SecretReference,
 )
-from toolcrib.wire.features import FEATURES, MCP_BACKENDS, QUARANTINE, TOKEN_SERVICES, enforceable
+from toolcrib.wire.features import (
+    CALL_CONFIRMATION,
+    FEATURES,
+    MCP_BACKENDS,
+    QUARANTINE,
+    TOKEN_SERVICES,
+    enforceable,
+)
 from toolcrib.wire.publish import Publish, PublishedBinding, PublishedServer, ReplicaState, Revision
 from toolcrib_operator.adapters.memory import FixedReplicas
 from toolcrib_operator.replicas.publisher import Publisher
@@ -229,6 +236,17 @@ def test_an_older_replica_gets_no_backend_that_takes_access_tokens() -> None:
     (sent,) = enforceable(step, (MCP_BACKENDS, QUARANTINE)).tools
 
     assert sent.backend is None
+    assert enforceable(step, FEATURES) is step
+
+
+def test_to_an_older_replica_a_tool_whose_calls_are_confirmed_is_disabled() -> None:
+    """It would make the calls and ask nobody."""
+    confirmed = published_tool("heist/pay", confirm=True)
+    step = Publish(to=Revision(epoch=1, seq=1), tools=(confirmed, published_tool("heist/echo")))
+
+    pay, echo = enforceable(step, set(FEATURES) - {CALL_CONFIRMATION}).tools
+
+    assert (pay.state, echo.state) == (ToolState.DISABLED, ToolState.ACTIVE)
     assert enforceable(step, FEATURES) is step
 
 
