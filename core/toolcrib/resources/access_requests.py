@@ -21,7 +21,7 @@ MOST_WORDS = 280
 """Characters of `why`, as the agent writes it."""
 MOST_REASON = 512
 OPEN_EACH = 3
-"""Open requests of one subject in a namespace."""
+"""Open requests of one subject, in all namespaces."""
 OPEN_ALL = 100
 """Requests in a namespace."""
 KEPT_SECONDS = 7 * 86_400.0

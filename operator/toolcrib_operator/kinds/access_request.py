@@ -113,13 +113,14 @@ def tool_asked(tool_id: str, tools: Any, objects: Objects) -> PublishedTool | No
 
 def same(tool: str, subject: Subject, namespace: str, objects: Objects) -> Entry | None:
     """The open request of this subject for this tool, if there is one."""
-    mine = (e for e in _of(subject, namespace, objects) if is_open(e, objects))
-    return next((e for e in mine if _request(e).spec.tool == tool), None)
+    wanted = tool, subject
+    mine = (e for e in _in(namespace, objects) if (_request(e).spec.tool, _request(e).spec.subject) == wanted)
+    return next((e for e in mine if is_open(e, objects)), None)
 
 
 def is_full(subject: Subject, namespace: str, objects: Objects) -> bool:
-    """Whether one more would be too many: open ones of the subject, or all of the namespace."""
-    mine = sum(is_open(entry, objects) for entry in _of(subject, namespace, objects))
+    """Whether one more would be too many: open ones of the subject in all namespaces, or all of this namespace."""
+    mine = sum(is_open(e, objects) for e in _valid(objects) if _request(e).spec.subject == subject)
     return mine >= OPEN_EACH or sum(1 for _ in _in(namespace, objects)) >= OPEN_ALL
 
 
@@ -165,13 +166,13 @@ def _was(entry: Entry, reason: ConditionReason) -> bool:
     return said is not None and said.get("reason") == reason
 
 
-def _of(subject: Subject, namespace: str, objects: Objects) -> Iterable[Entry]:
-    return (e for e in _in(namespace, objects) if _request(e).spec.subject == subject)
+def _valid(objects: Objects) -> Iterable[Entry]:
+    found = (e for e in objects.all(ACCESS_REQUEST) if e.deleting is None)
+    return (e for e in found if isinstance(e.resource, AccessRequest))
 
 
 def _in(namespace: str, objects: Objects) -> Iterable[Entry]:
-    found = (e for e in objects.all(ACCESS_REQUEST) if e.ref.namespace == namespace and e.deleting is None)
-    return (e for e in found if isinstance(e.resource, AccessRequest))
+    return (e for e in _valid(objects) if e.ref.namespace == namespace)
 
 
 def _request(entry: Entry) -> AccessRequest:

@@ -185,6 +185,15 @@ async def test_three_of_a_subject_and_a_hundred_of_a_namespace_are_open_even_whe
         assert [outcome for outcome, _ in found] == ["created"] * (OPEN_ALL - 3) + ["full"] * 3
 
 
+async def test_an_agent_has_three_open_requests_over_all_namespaces() -> None:
+    async with running() as parts:
+        parts.world.upsert("Namespace", namespace("vault"))
+        for name in ("calculator", "files", "one"):
+            assert (await parts.ask(f"heist/{name}"))[0] == "created"
+        assert await parts.ask("vault/secret") == ("full", "")
+        assert (await parts.ask("vault/secret", OTHER))[0] == "created"
+
+
 async def test_a_lost_answer_makes_no_second_request_and_failures_say_so() -> None:
     async with running() as parts:
         parts.objects.error = Conflict("there")
