@@ -279,6 +279,25 @@ def test_admission_judges_the_approver_and_never_lets_the_subject_approve(
     assert "cannot create resource" in created.stderr
 
 
+def test_admission_knows_the_subject_by_the_names_that_the_api_server_prefixes(cluster: Cluster) -> None:
+    issuer = "https://login.example"
+    spec = {"tool": "calculator", "digest": f"sha256:{'0' * 64}", "why": "to add"}
+    subject = {"kind": "User", "issuer": issuer, "name": "ada"}
+    apply(cluster, manifest("AccessRequest", "of-ada", "heist", subject=subject, **spec))
+    held = parse({k: v for k, v in (request(cluster, "of-ada") or {}).items() if k != "status"} | HEAD)
+    assert isinstance(held, AccessRequest)
+    until = timestamp(time.time() + 600)
+    made = access_requests.binding(held, "calculator", None, ("calculator:use",), until)
+    for name in ("ada", "oidc:ada", f"{issuer}#ada", "oidc:bob"):
+        written = cluster.api.kubectl(
+            "create", "-f", "-", "--dry-run=server", "--as", name, "--as-group", "system:masters",
+            input=json.dumps(made),
+        )  # fmt: skip
+        own = f"you may not approve a request of your own: {name}" in written.stderr
+        assert (written.returncode == 0, own) == ((name == "oidc:bob"), (name != "oidc:bob")), written.stderr
+    cluster.kubectl("delete", "accessrequest", "of-ada", "-n", "heist")
+
+
 def test_a_tool_that_changed_is_not_approved_and_a_rejection_says_why(
     cluster: Cluster, approver: Path
 ) -> None:

@@ -14,6 +14,7 @@ from toolcrib.resources import AgentScopeBinding, SubjectKind, Tool, ToolServer,
 from toolcrib.resources.access_requests import REJECTED, AccessRequest, binding
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib.text import escape
+from toolcrib.wire.confirmations import is_caller
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_cli.errors import CliError
 
@@ -79,11 +80,11 @@ class Asked:
         }
 
     def is_asked_by(self, username: str) -> bool:
-        """Whether the API server's user of this name is the subject itself."""
+        """Whether the API server's user of this name is the subject: it may prefix the names of an issuer."""
         subject = self.request.spec.subject
         if subject.kind is SubjectKind.SERVICE_ACCOUNT:
             return username == f"system:serviceaccount:{subject.namespace}:{subject.name}"
-        return username == (subject.client_id or subject.name)
+        return is_caller(username, (subject.client_id or subject.name or "",))
 
 
 def all_asked(bodies: Iterable[Body]) -> list[Asked]:

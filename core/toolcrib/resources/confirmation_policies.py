@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from toolcrib.resources.confirmations import PLURAL
-from toolcrib.resources.policy_parts import WHERE, may, policy, rule, validation
+from toolcrib.resources.policy_parts import WHERE, may, named, policy, rule, validation
 
 _PAGE = "docs/guides/confirm-a-call.md"
 
@@ -32,7 +32,7 @@ def confirm() -> dict[str, Any]:
             "spec.decidedBy must be your own name",
         ),
         validation(
-            f"!object.spec.names.exists(n, {who} == n || {who}.endsWith(':' + n) || {who}.endsWith('#' + n))",
+            f"!object.spec.names.exists(n, {named(who, 'n')})",
             "'a caller cannot confirm its own call'",
             "a caller cannot confirm its own call",
         ),

@@ -87,6 +87,11 @@ def may(verb: str, resource: str, namespace: str, name: str) -> str:
     return f"{asked}.namespace({namespace}).name({name}).check('{verb}').allowed()"
 
 
+def named(person: str, name: str) -> str:
+    """Whether a user of the API server has this name; the server may prefix names of an issuer, as `oidc:` or `url#`. CEL."""
+    return f"{person} == {name} || {person}.endsWith(':' + {name}) || {person}.endsWith('#' + {name})"
+
+
 def rule(verb: str, resource: str, name: str) -> str:
     """`right` as CEL, for a name that is a CEL expression."""
     head, tail = right(verb, resource, "\0").split("\0")

@@ -95,6 +95,8 @@ def test_the_subject_is_known_by_the_api_servers_name() -> None:
     user, _ = found(tool("files"), subject=USER)
     assert account.is_asked_by("system:serviceaccount:heist:hacker")
     assert not account.is_asked_by("system:serviceaccount:heist:other")
-    assert user.is_asked_by("ada")
-    assert not user.is_asked_by("bob")
+    for name in ("ada", "oidc:ada", "https://login.example#ada"):
+        assert user.is_asked_by(name)
+    for name in ("bob", "nada", "ada:bob"):
+        assert not user.is_asked_by(name)
     assert user.who == "User ada of https://login.example"
