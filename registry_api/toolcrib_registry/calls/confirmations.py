@@ -1,6 +1,6 @@
 """Calls that a person confirms one by one: which wait, what was decided of them, and that each is made once.
 
-A confirmation is bound to the caller, the tool as it is, and the arguments, by a seal that replicas alone can make: nobody
+A confirmation is bound to the caller, the tool as it is, and what it is given, by a seal that replicas alone can make: nobody
 who carries it in between can stretch it or show other arguments. It changes nothing that the authorizer decides: the call
 that uses it is decided like any other.
 
@@ -14,9 +14,9 @@ import hashlib
 import hmac
 import json
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from toolcrib.audit import redaction
 from toolcrib.identity import Identity
@@ -51,6 +51,26 @@ class Keys(Protocol):
     def sealing(self, purpose: bytes) -> tuple[bytes, ...]:
         """The first seals, each opens."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a call gives its tool: arguments, and what the caller answers to the tool's questions."""
+
+    arguments: CheckedArguments
+    responses: Mapping[str, Any] | None = None
+    state: str | None = None
+
+    def shown(self, tool: PublishedTool) -> str:
+        """For people: ASCII, so that nothing hides or reorders, and what looks like a secret left out."""
+        found = redaction.redacted(self.arguments.value, tool.input_schema)
+        if self.responses is not None:
+            found = {"arguments": found, "inputResponses": redaction.redacted(self.responses)}
+        return json.dumps(found, sort_keys=True)
+
+    def sealed(self) -> str:
+        """All of it."""
+        return json.dumps([self.arguments.value, self.responses, self.state], sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +114,7 @@ class Confirmations:
         self._used: dict[str, int] = {}
         """Until when each is remembered."""
 
-    async def admit(self, identity: Identity, tool: PublishedTool, arguments: CheckedArguments) -> Confirmed:
+    async def admit(self, identity: Identity, tool: PublishedTool, given: Given) -> Confirmed:
         """Return if a person has confirmed exactly this call; that is used up then.
 
         Raises:
@@ -107,7 +127,7 @@ class Confirmations:
                 "Several replicas serve, and they share no counter store: a confirmation could be used twice.",
             )
         # one that another call used meanwhile is gone: of many calls at one time the others wait for one and the same again
-        while (call := self._found(identity, tool, arguments)) is not None:
+        while (call := self._found(identity, tool, given)) is not None:
             more = {"confirmation": call.key}
             if call.decision is CallDecision.REJECTED:
                 raise Failure(REJECTED, "A person rejected this call.", extra=more)
@@ -117,7 +137,7 @@ class Confirmations:
                 raise Failure(REJECTED, "The caller cannot confirm its own call.", extra=more)
             if await self._taken(call):
                 return Confirmed(call.key, call.decided_by)
-        raise self._needed(self._asked(identity, tool, arguments))
+        raise self._needed(self._asked(identity, tool, given))
 
     def waiting(self) -> list[ConfirmableCall]:
         """The calls that nobody has decided about, the oldest first."""
@@ -163,14 +183,12 @@ class Confirmations:
             self._count(call.decision.value.lower())
         self._calls[call.id] = call
 
-    def _found(
-        self, identity: Identity, tool: PublishedTool, arguments: CheckedArguments
-    ) -> ConfirmableCall | None:
+    def _found(self, identity: Identity, tool: PublishedTool, given: Given) -> ConfirmableCall | None:
         """What is known of exactly this call; of several what was decided, a rejection first."""
         self._sweep()
         who = (tool.tool_id, identity.issuer, identity.subject)
         of_caller = (c for c in self._calls.values() if (c.tool_id, c.issuer, c.subject) == who)
-        found = (call for call in of_caller if self._is(call, identity, tool, arguments))
+        found = (call for call in of_caller if self._is(call, identity, tool, given))
         return min(found, key=lambda each: (_ORDER.index(each.decision), each.asked_at), default=None)
 
     async def _taken(self, call: ConfirmableCall) -> bool:
@@ -191,8 +209,8 @@ class Confirmations:
         self._count("used")
         return True
 
-    def _asked(self, identity: Identity, tool: PublishedTool, arguments: CheckedArguments) -> ConfirmableCall:
-        shown = _shown(tool, arguments)
+    def _asked(self, identity: Identity, tool: PublishedTool, given: Given) -> ConfirmableCall:
+        shown = given.shown(tool)
         if len(shown) > MOST_ARGUMENTS:
             raise Failure(
                 UNAVAILABLE,
@@ -220,17 +238,15 @@ class Confirmations:
             seal="0" * 64,
         )
         key = self._keys.sealing(PURPOSE)[0]
-        call = call.model_copy(update={"seal": _seal(key, call, identity, tool, arguments)})
+        call = call.model_copy(update={"seal": _seal(key, call, identity, tool, given)})
         self._calls[call.id] = call
         self._own.add(call.id)
         self._count("asked")
         return call
 
-    def _is(
-        self, call: ConfirmableCall, identity: Identity, tool: PublishedTool, arguments: CheckedArguments
-    ) -> bool:
+    def _is(self, call: ConfirmableCall, identity: Identity, tool: PublishedTool, given: Given) -> bool:
         return any(
-            hmac.compare_digest(_seal(key, call, identity, tool, arguments), call.seal)
+            hmac.compare_digest(_seal(key, call, identity, tool, given), call.seal)
             for key in self._keys.sealing(PURPOSE)
         )
 
@@ -258,27 +274,17 @@ class Confirmations:
         self._seen.discard(call)
 
 
-def _shown(tool: PublishedTool, arguments: CheckedArguments) -> str:
-    """Arguments for people: ASCII, so that nothing hides or reorders, and what looks like a secret left out."""
-    return json.dumps(redaction.redacted(arguments.value, tool.input_schema), sort_keys=True)
-
-
-def _seal(
-    key: bytes,
-    call: ConfirmableCall,
-    identity: Identity,
-    tool: PublishedTool,
-    arguments: CheckedArguments,
-) -> str:
+def _seal(key: bytes, call: ConfirmableCall, identity: Identity, tool: PublishedTool, given: Given) -> str:
     carried = call.model_dump(mode="json", exclude={"seal", "decision", "decided_by"})
     bound: Iterable[str | None] = (
         identity.issuer,
         identity.subject,
         identity.client,
+        identity.account_uid,
         tool.tool_id,
         tool.uid,
         tool.digest,
         tool.route_digest,
-        json.dumps(arguments.value, sort_keys=True),
+        given.sealed(),
     )
     return hmac.new(key, json.dumps([carried, *bound]).encode(), hashlib.sha256).hexdigest()

@@ -30,7 +30,7 @@ from toolcrib_registry.calls.backends.breaking import has_answered, is_down
 from toolcrib_registry.calls.backends.port import NO_EXCHANGE, Exchange, ToolAnswer, ToolBackend
 from toolcrib_registry.calls.bulkheads import Bulkheads, Room
 from toolcrib_registry.calls.canaries import CanaryCounter
-from toolcrib_registry.calls.confirmations import Confirmations
+from toolcrib_registry.calls.confirmations import Confirmations, Given
 from toolcrib_registry.calls.errors import ToolError, UpstreamTimeout
 from toolcrib_registry.calls.in_flight import InFlight, Revoked
 from toolcrib_registry.clock import Clock, whole_milliseconds
@@ -227,10 +227,11 @@ async def call(
     async def ask(named: Named) -> ToolAnswer:
         nonlocal until
         checked = await parts.arguments.checked(named.tool, arguments, asker.account)
-        if named.tool.confirm:
-            confirmed = await parts.confirmations.admit(identity, named.tool, checked)
-            confirmation.update(confirmation=confirmed.id, confirmed_by=confirmed.by)
         carried = exchange(named) if callable(exchange) else exchange
+        if named.tool.confirm:
+            given = Given(checked, carried.responses, carried.state)
+            confirmed = await parts.confirmations.admit(identity, named.tool, given)
+            confirmation.update(confirmation=confirmed.id, confirmed_by=confirmed.by)
         backend = named.tool.backend
         if backend is not None and backend.exchanges:
             carried = replace(carried, token=asker.token)

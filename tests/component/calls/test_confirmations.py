@@ -16,6 +16,7 @@ from scripted_backend import ScriptedBackend, called, result
 from toolcrib.wire.confirmations import CallDecision, CallsReport, CallsTold, ConfirmableCall
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.calls.assertions.keys import make_private
+from toolcrib_registry.calls.backends.port import InputRequired
 
 ASKED = {"amount": 5, "to": "Ada"}
 HUMAN = "alice@example.com"
@@ -136,6 +137,17 @@ def test_a_confirmation_is_good_for_nothing_but_the_call_that_was_shown(
     assert (tried.status_code, made.given) == (409, [])
     if change in ("arguments", "caller"):
         assert call(r).status_code == 200, "of the call that was shown nothing is lost"
+
+
+def test_an_account_of_the_same_name_that_was_recreated_inherits_no_confirmation(r: RunningRegistry) -> None:
+    def pay(uid: str) -> httpx.Response:
+        return r.http.post(f"{r.url}/tools/ask", headers=r.auth("team", "bot", uid=uid), json=ASKED)
+
+    assert pay("first").status_code == 409
+    (waiting,) = tell(r).waiting
+    tell(r, decided(waiting))
+    assert pay("second").status_code == 409
+    assert pay("first").status_code == 200
 
 
 def test_the_order_of_arguments_does_not_matter(r: RunningRegistry) -> None:
@@ -368,6 +380,30 @@ def test_a_user_who_declines_is_not_asked_again(r: RunningRegistry) -> None:
     declined = {name: {"action": "decline"} for name in told["inputRequests"]}
     again = result(called(r, capabilities=ELICITS, arguments=ASKED, inputResponses=declined))
     assert (again["isError"], again["_meta"]["toolcrib.dev/code"]) == (True, "confirmation_needed")
+
+
+def test_answers_to_what_a_tool_asks_are_shown_and_are_part_of_the_call(
+    r: RunningRegistry, made: ScriptedBackend
+) -> None:
+    made.asks(InputRequired({"to": {"method": "elicitation/create", "params": {"message": "To whom?"}}}, "1"))
+    called(r, arguments=ASKED)
+    (first,) = tell(r).waiting
+    tell(r, decided(first))
+    state = result(called(r, capabilities=ELICITS, arguments=ASKED))["requestState"]
+
+    def answered(name: str) -> dict[str, Any]:
+        answers = {"to": {"action": "accept", "content": {"name": name}}}
+        return result(called(r, arguments=ASKED, inputResponses=answers, requestState=state))
+
+    assert answered("Ada")["isError"]
+    (second,) = tell(r).waiting
+    shown = json.loads(second.arguments)
+    assert (shown["arguments"], shown["inputResponses"]["to"]["content"]) == (ASKED, {"name": "Ada"})
+    tell(r, decided(second))
+    assert answered("Eve")["isError"], "nobody has seen this name"
+    assert len(made.given) == 1
+    assert answered("Ada")["content"] == [{"type": "text", "text": "done"}]
+    assert len(made.given) == 2
 
 
 @pytest.mark.parametrize("version", [HANDSHAKE, "2026-07-28"])
