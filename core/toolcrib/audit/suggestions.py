@@ -1,7 +1,8 @@
 """Smaller bindings that allow every call of a log: which of their entries none needed. Pure; nothing is applied.
 
 Entries are given up one after the other for as long as every call stays allowed, so what is left is minimal: to give up
-one more would refuse a call. Where two bindings allow the same call, the narrower keeps it.
+one more would refuse a call. Where two bindings allow the same call, one without an end and limits keeps it, else the
+narrower.
 
 Kept on purpose: whatever denies, dates, limits, the registry's own powers, and what is younger than the log's period.
 """
@@ -215,7 +216,7 @@ def _place(entry: Entry) -> tuple[int, str]:
 
 
 def _dropped(makers: Mapping[str, _Narrowing], needs: list[Need], same: frozenset[str]) -> frozenset[Entry]:
-    """Entries that can go together: each is tried once, those of the widest bindings first."""
+    """Entries that can go together: each is tried once, in the order of `_width`."""
     by_entry: defaultdict[Entry, list[Need]] = defaultdict(list)
     for need in needs:
         for way in need.ways:
@@ -235,10 +236,11 @@ def _dropped(makers: Mapping[str, _Narrowing], needs: list[Need], same: frozense
     return frozenset(gone)
 
 
-def _width(b: PublishedBinding) -> tuple[bool, bool, int]:
-    """The widest sorts first: of the cluster, then without names or with wildcards, then by subjects and scopes."""
+def _width(b: PublishedBinding) -> tuple[bool, bool, bool, int]:
+    """What gives up first: what ends or has limits, then the widest: of the cluster, without names, by subjects and scopes."""
+    lasts = b.expires_at is None and b.limits is None
     open_ended = b.allow is None or any(map(has_wildcard, b.allow))
-    return b.namespace is not None, not open_ended, -len(b.subjects) * len(b.scopes)
+    return lasts, b.namespace is not None, not open_ended, -len(b.subjects) * len(b.scopes)
 
 
 def _allowed(need: Need, gone: set[Entry], same: frozenset[str]) -> bool:

@@ -1,7 +1,7 @@
 """`toolcrib access suggest` on what registries recorded: what it says, and which logs it takes nothing from."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from realparts.processes import wait_until
 from registry_harness import RunningRegistry, backend, binding, running_registry, tool
 from stub_server import Answer, answering
 from toolcrib.audit.chain import timestamp
+from toolcrib_cli import suggesting
 from toolcrib_cli.main import main
 from toolcrib_cli.suggesting import Reading
 
@@ -56,6 +57,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Logs:
                 for _ in range(2):
                     call(r, who, name)
                 call(r, "stranger", "vault")
+                call(r, f"stranger-{replica}", "calculator")
                 r.http.get(r.url, headers=r.auth("team", "guest"))
     return Logs(folder, begun)
 
@@ -103,10 +105,9 @@ def test_what_no_replicas_calls_used_goes_and_failed_calls_are_uses(
         "ServiceAccount/team/bot": 2, "ServiceAccount/team/clerk": 2, "calculator:use": 2, "vault:use": 2,
     }  # fmt: skip
     assert found["patch"][-1] == {"op": "remove", "path": "/spec/subjects/2"}
-    (refused,) = document["refused"]
-    assert (refused["tool"], refused["reason"], refused["agents"], refused["times"]) == (
-        "team/vault", "no_binding", 1, 2,
-    )  # fmt: skip
+    assert [(e["tool"], e["reason"], e["agents"], e["times"]) for e in document["refused"]] == [
+        ("team/calculator", "no_binding", 2, 2), ("team/vault", "no_binding", 1, 2),
+    ], "what more agents asked for comes first"  # fmt: skip
 
 
 def test_people_read_it_as_a_table_and_kubectl_as_a_patch(
@@ -155,6 +156,19 @@ def test_a_period_before_the_log_begins_is_refused(logs: Logs, capsys: pytest.Ca
     told = capsys.readouterr().err
     assert "it begins at" in told
     assert "--since chooses a shorter period" in told
+
+
+def test_a_suggestion_that_the_replay_contradicts_is_withheld(
+    logs: Logs, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = suggesting.suggest
+    monkeypatch.setattr(
+        suggesting, "suggest", lambda *given: tuple(replace(s, narrowed=None) for s in made(*given))
+    )
+    assert run(logs, "-o", "patch") == 1
+    shown = capsys.readouterr()
+    assert "it is withheld: AgentScopeBinding team/crew" in shown.err
+    assert shown.out == ""
 
 
 def test_a_binding_that_is_not_there_is_refused(logs: Logs, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """What stays in a suggested binding on purpose, and what a patch of it says."""
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -7,7 +8,16 @@ import pytest
 import published
 from published import OAUTH, account, bot, tool
 from toolcrib.audit.replay import Decided, Judged
-from toolcrib.audit.suggestions import DENIES, POWER, YOUNGER, Suggestion, idle, operations, suggest
+from toolcrib.audit.suggestions import (
+    DENIES,
+    POWER,
+    YOUNGER,
+    Suggestion,
+    idle,
+    operations,
+    otherwise,
+    suggest,
+)
 from toolcrib.audit.uses import Uses
 from toolcrib.authorizer import Action, decide
 from toolcrib.identity import Identity
@@ -42,10 +52,8 @@ def grant(**fields: Any) -> PublishedBinding:
     return published.binding("files", fields.pop("namespace", "team"), **{**given, **fields})
 
 
-def after(
-    at: Snapshot, *calls: tuple[Identity, PublishedTool], starts: Snapshot | None = None
-) -> tuple[Suggestion, ...]:
-    """What is suggested once these calls were made."""
+def used(at: Snapshot, *calls: tuple[Identity, PublishedTool]) -> Uses:
+    """What is known of these calls."""
     uses = Uses()
     for who, called in calls:
         decision = decide(who, called, Action.CALL, at.policy, NOW)
@@ -53,7 +61,14 @@ def after(
         by = None if decision.binding is None else {"uid": decision.binding.uid}
         record = {"ts": "2030-03-17T17:46:40.000Z", "action": "call", "binding": by}
         uses.add(Judged(record, called.tool_id, recorded=told, found=told, of=Decided(who, at, NOW)))
-    return suggest(uses, [starts or at], at)
+    return uses
+
+
+def after(
+    at: Snapshot, *calls: tuple[Identity, PublishedTool], starts: Snapshot | None = None
+) -> tuple[Suggestion, ...]:
+    """What is suggested once these calls were made."""
+    return suggest(used(at, *calls), [starts or at], at)
 
 
 ADA_CALLS = (bot("team", "ada"), READ)
@@ -156,6 +171,36 @@ def test_of_two_that_allow_the_same_calls_the_narrower_one_keeps_them() -> None:
     found = after(snapshot(grant(), own, cluster), ADA_CALLS)
 
     assert {(s.binding.name, s.narrowed) for s in found} == {("files", None), ("all", None)}
+
+
+@pytest.mark.parametrize("fields", [{"expires_at": NOW + 60}, {"limits": PublishedLimits(per_minute=3)}])
+def test_of_two_that_allow_the_same_calls_the_one_that_ends_or_has_limits_does_not_keep_them(
+    fields: dict[str, Any],
+) -> None:
+    own = published.binding(
+        "own", "team", uid="uid-2", generation=1, subjects=(ADA,), scopes=("fs:read",), **fields
+    )
+    found = after(snapshot(grant(), own), ADA_CALLS)
+
+    assert {s.binding.name: s.narrowed for s in found} == {
+        "own": None, "files": grant(subjects=(ADA,), scopes=("fs:read",)),
+    }  # fmt: skip
+
+
+def test_a_suggestion_that_refuses_a_call_or_allows_a_refused_one_is_found() -> None:
+    at = snapshot(grant(deny=("grep",)))
+    uses = used(at, ADA_CALLS, (bot("team", "ada"), GREP))
+    (right,) = suggest(uses, [at], at)
+    assert right.narrowed is not None
+    assert otherwise([right], uses.questions) == []
+
+    for wrong, tool_id in (
+        (None, "team/read"),
+        (right.narrowed.model_copy(update={"subjects": (BOB,)}), "team/read"),
+        (right.narrowed.model_copy(update={"deny": ()}), "team/grep"),
+    ):
+        found = otherwise([dataclasses.replace(right, narrowed=wrong)], uses.questions)
+        assert [q.tool.tool_id for q in found] == [tool_id]
 
 
 def test_a_patch_tests_each_entry_before_it_removes_it() -> None:
