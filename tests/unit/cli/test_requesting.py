@@ -1,5 +1,7 @@
 """What a person is shown of an access request, and which binding approves it."""
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -7,7 +9,9 @@ import pytest
 from manifests import manifest, tool
 from toolcrib.resources import parse
 from toolcrib.resources.bindings import AgentScopeBinding
+from toolcrib_cli.commands import access_requests
 from toolcrib_cli.errors import CliError
+from toolcrib_cli.output import Format
 from toolcrib_cli.requesting.asked import Asked, all_asked, approval, published
 
 USER = {"kind": "User", "issuer": "https://login.example", "name": "ada"}
@@ -100,3 +104,77 @@ def test_the_subject_is_known_by_the_api_servers_name() -> None:
     for name in ("bob", "nada", "ada:bob"):
         assert not user.is_asked_by(name)
     assert user.who == "User ada of https://login.example"
+
+
+Bodies = list[dict[str, Any]]
+
+
+def bodies(now: dict[str, Any], **metadata: Any) -> Bodies:
+    """A request for the tool `files`, and what that tool is by now."""
+    digest = published([tool("files")])[0].approval_digest
+    made = manifest("AccessRequest", "one", "heist", tool="files", digest=digest, subject=ACCOUNT, why="")
+    made["metadata"] |= {"uid": "u1", **metadata}
+    return [made, now]
+
+
+class Raced:
+    """A cluster in which something happens while the binding is written."""
+
+    def __init__(self, meanwhile: Bodies) -> None:
+        self.meanwhile = meanwhile
+        self.granted: list[Mapping[str, Any]] = []
+        self.revoked: list[Mapping[str, Any]] = []
+
+    def objects(self, namespace: str | None) -> list[Mapping[str, Any]]:
+        return [*(self.meanwhile if self.granted else bodies(tool("files")))]
+
+    def username(self) -> str | None:
+        return "approver"
+
+    def grant(self, binding: Mapping[str, Any]) -> None:
+        self.granted.append(binding)
+
+    def revoke(self, binding: Mapping[str, Any]) -> None:
+        self.revoked.append(binding)
+
+    def reject(self, asked: Asked, reason: str) -> None:
+        raise AssertionError
+
+
+def approve(raced: Raced, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def source(*where: Any) -> Iterator[Raced]:
+        yield raced
+
+    monkeypatch.setattr(access_requests, "_source", source)
+    access_requests.approve("one", "1h", yes=True, out=Format.TABLE)
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        pytest.param(bodies(tool("files", description="another")), id="the tool was edited"),
+        pytest.param(bodies(tool("other")), id="the tool was deleted"),
+        pytest.param(
+            bodies(tool("files"), annotations={"toolcrib.dev/rejected": "no"}), id="somebody rejected it"
+        ),
+        pytest.param(bodies(tool("files"), uid="u2"), id="it was recreated"),
+        pytest.param([tool("files")], id="it was deleted"),
+        pytest.param([], id="the namespace was deleted"),
+    ],
+)
+def test_an_approval_is_taken_back_if_request_or_tool_became_another_while_it_was_written(
+    meanwhile: Bodies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raced = Raced(meanwhile)
+    with pytest.raises(
+        CliError, match="heist/one is not approved: the request or its tool changed meanwhile"
+    ):
+        approve(raced, monkeypatch)
+    assert raced.revoked == raced.granted != []
+
+
+def test_an_approval_stays_if_nothing_happened_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    raced = Raced(bodies(tool("files"), resourceVersion="2"))
+    approve(raced, monkeypatch)
+    assert (len(raced.granted), raced.revoked) == (1, [])
