@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from toolcrib.audit.anchors import Anchor
 from toolcrib.audit.chain import AuditKey
-from toolcrib.audit.replay import Replay
+from toolcrib.audit.replay import Replay, Why
 from toolcrib.audit.suggestions import Suggestion, otherwise, suggest
 from toolcrib.audit.uses import Uses
 from toolcrib.audit.verification import Report, Verification
@@ -35,7 +35,7 @@ class Reading(Verification):
     Attributes:
         uses: what calls of the period needed.
         starts: the policy when the period began, of each replica whose log covers that moment.
-        missing: allowed calls of the period that are not decided again, by the reason.
+        missing: allowed calls of the period that are not decided again, and what may be one, by the reason.
         different: decisions of the period that come out otherwise than they were recorded.
     """
 
@@ -54,6 +54,7 @@ class Reading(Verification):
         super().line(file, number, raw)
         record = decision_logs.parsed(raw)
         if record is None:
+            self.missing[Why.UNREADABLE.value] += 1
             return
         name = str(record.get("replica", ""))
         log = self._logs.setdefault(name, _Replica())
@@ -170,7 +171,7 @@ def _lacks(reading: Reading, report: Report) -> Iterable[str]:
         yield "it does not state the policy at its end"
     if reading.missing:
         reasons = ", ".join(f"{count} {why}" for why, count in sorted(reading.missing.items()))
-        yield f"{sum(reading.missing.values())} allowed calls cannot be decided again ({reasons})"
+        yield f"{sum(reading.missing.values())} records of calls cannot be decided again ({reasons})"
     if alone := sorted(reading.alone):
         yield f"of {' and '.join(alone[0])} it has sums of calls, and no single one"
     if reading.different:

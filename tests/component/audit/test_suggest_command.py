@@ -187,6 +187,17 @@ def test_a_clock_that_is_set_back_within_the_period_hides_no_call(logs: Logs) ->
     assert reading.uses.calls == 2
 
 
+def test_records_that_this_version_cannot_read_are_no_ground(logs: Logs) -> None:
+    """Chained without a key, as a test can write it."""
+    reading = Reading(logs.since, [], [])
+    for number, raw in enumerate(logs.of("one").read_bytes().splitlines(), 1):
+        record = json.loads(raw)
+        later = {"ms": "fast"} if record["action"] == "call" and record["allowed"] else {}
+        reading.line("one", number, json.dumps(record | later).encode())
+    assert reading.missing == {"unreadable": 2}
+    assert reading.uses.needs == []
+
+
 def test_calls_that_another_version_decided_are_no_ground(
     logs: Logs, capsys: pytest.CaptureFixture[str]
 ) -> None:
