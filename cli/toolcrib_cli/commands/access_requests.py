@@ -151,10 +151,14 @@ def reject(
 
 
 def _recheck(source: Source, asked: Asked, made: dict[str, object]) -> None:
-    """Take the binding back if request or tool became another while it was written."""
+    """Take the binding back if request or tool became another while it was written, or it is not known whether they did."""
     from toolcrib_cli.requesting.asked import all_asked
 
-    now = all_asked(source.objects(asked.request.metadata.namespace))
+    try:
+        now = all_asked(source.objects(asked.request.metadata.namespace))
+    except CliError:
+        source.revoke(made)
+        raise
     again = next((each for each in now if each.key == asked.key), None)
     if (
         again is not None

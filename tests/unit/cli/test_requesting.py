@@ -120,13 +120,17 @@ def bodies(now: dict[str, Any], **metadata: Any) -> Bodies:
 class Raced:
     """A cluster in which something happens while the binding is written."""
 
-    def __init__(self, meanwhile: Bodies) -> None:
+    def __init__(self, meanwhile: Bodies | None) -> None:
         self.meanwhile = meanwhile
         self.granted: list[Mapping[str, Any]] = []
         self.revoked: list[Mapping[str, Any]] = []
 
     def objects(self, namespace: str | None) -> list[Mapping[str, Any]]:
-        return [*(self.meanwhile if self.granted else bodies(tool("files")))]
+        if not self.granted:
+            return [*bodies(tool("files"))]
+        if self.meanwhile is None:
+            raise CliError("cannot list accessrequests")
+        return [*self.meanwhile]
 
     def username(self) -> str | None:
         return "approver"
@@ -170,6 +174,15 @@ def test_an_approval_is_taken_back_if_request_or_tool_became_another_while_it_wa
     with pytest.raises(
         CliError, match="heist/one is not approved: the request or its tool changed meanwhile"
     ):
+        approve(raced, monkeypatch)
+    assert raced.revoked == raced.granted != []
+
+
+def test_an_approval_is_taken_back_if_nobody_can_say_what_happened_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    raced = Raced(None)
+    with pytest.raises(CliError, match="cannot list accessrequests"):
         approve(raced, monkeypatch)
     assert raced.revoked == raced.granted != []
 
