@@ -23,7 +23,7 @@ MOST_REASON = 512
 OPEN_EACH = 3
 """Open requests of one subject, in all namespaces."""
 OPEN_ALL = 100
-"""Requests in a namespace."""
+"""Open requests in a namespace. Decided ones are as many as people decide in a week."""
 KEPT_SECONDS = 7 * 86_400.0
 LONGEST_SECONDS = 86_400.0
 """Of an approval."""

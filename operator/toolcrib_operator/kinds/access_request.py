@@ -119,9 +119,9 @@ def same(tool: str, subject: Subject, namespace: str, objects: Objects) -> Entry
 
 
 def is_full(subject: Subject, namespace: str, objects: Objects) -> bool:
-    """Whether one more would be too many: open ones of the subject in all namespaces, or all of this namespace."""
+    """Whether one more would be too many: of the open ones of the subject in all namespaces, or of those of this one."""
     mine = sum(is_open(e, objects) for e in _valid(objects) if _request(e).spec.subject == subject)
-    return mine >= OPEN_EACH or sum(1 for _ in _in(namespace, objects)) >= OPEN_ALL
+    return mine >= OPEN_EACH or sum(is_open(e, objects) for e in _in(namespace, objects)) >= OPEN_ALL
 
 
 def is_over(entry: Entry, objects: Objects, now: float) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from manifests import binding, manifest, tool
 from operator_harness import MemoryReplica
-from toolcrib.resources.access_requests import KEPT_SECONDS, LONGEST_SECONDS, OPEN_ALL, words
+from toolcrib.resources.access_requests import KEPT_SECONDS, LONGEST_SECONDS, OPEN_ALL, REJECTED, words
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.resources.conditions import timestamp
 from toolcrib.wire.outbox import AccessEntry
@@ -192,6 +192,20 @@ async def test_an_agent_has_three_open_requests_over_all_namespaces() -> None:
             assert (await parts.ask(f"heist/{name}"))[0] == "created"
         assert await parts.ask("vault/secret") == ("full", "")
         assert (await parts.ask("vault/secret", OTHER))[0] == "created"
+
+
+async def test_requests_that_are_decided_keep_nobody_from_asking() -> None:
+    async with running() as parts:
+        for number in range(OPEN_ALL + 1):
+            asks = OTHER.model_copy(update={"name": f"n{number}"})
+            assert (await parts.ask(subject=asks))[0] == "created"
+            made = parts.objects.made[-1]
+            held = {
+                "uid": f"u{number + 1}",
+                "creationTimestamp": timestamp(NOW),
+                "annotations": {REJECTED: "no"},
+            }
+            parts.world.upsert(ACCESS_REQUEST, {**made, "metadata": {**made["metadata"], **held}})
 
 
 async def test_a_lost_answer_makes_no_second_request_and_failures_say_so() -> None:
