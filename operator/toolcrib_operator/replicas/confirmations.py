@@ -92,9 +92,9 @@ class CallConfirmations:
         self._left = bool(bodies)
         known = await self._judged(bodies)
         links = [link.replica.name for link in self._publisher.links]
-        told = CallsTold(
-            epoch=self._publisher.epoch, replicas=len(links), calls=tuple(known.values())[:MOST_CALLS]
-        )
+        # what people decided is told also where more wait than can be told
+        calls = sorted(known.values(), key=lambda call: call.decision is None)[:MOST_CALLS]
+        told = CallsTold(epoch=self._publisher.epoch, replicas=len(links), calls=tuple(calls))
         answers = await asyncio.gather(*(self._tell(name, told) for name in links))
         reports = [each for each in answers if each is not None]
         used = {call for report in reports for call in report.used}

@@ -1,8 +1,8 @@
-"""Calls that people confirm, the operator's side: it carries, and a decision that no policy judged is not carried."""
+"""Calls that people confirm, the operator's part: what it shows, tells replicas and deletes, and which decisions count."""
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Mapping
+import copy
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,159 +11,157 @@ import pytest
 from manifests import tool
 from policy_stage import Shelf, Stage
 from toolcrib import confirmations
-from toolcrib.wire.confirmations import CallDecision, CallsReport, CallsTold, ConfirmableCall
-from toolcrib_operator.errors import Conflict, ReplicaUnavailable
+from toolcrib.wire.confirmations import MOST_CALLS, CallDecision, CallsReport, CallsTold, ConfirmableCall
+from toolcrib_operator.errors import ClusterUnavailable, Conflict
 from toolcrib_operator.replicas.confirmations import CallConfirmations
 from waiting import until
 
 pytestmark = pytest.mark.anyio
-CONFIRMED = {"toolcrib.dev/confirm": "always"}
-
-
-def call(ident: str = "a", lives: float = 300.0) -> ConfirmableCall:
-    now = int(time.time())
-    return ConfirmableCall(
-        id=ident * 12, tool_id="heist/pay", agent="heist/payer", issuer="https://issuer", subject="payer",
-        names=("payer",), arguments="{}", asked_at=now, expires_at=int(now + lives), seal="0" * 64,
-    )  # fmt: skip
+NOW = 1_800_000_000
+PAYER = "system:serviceaccount:heist:payer"
+CALL = ConfirmableCall(
+    id="0123456789ab", tool_id="heist/pay", agent="heist/payer", issuer="https://cluster.example", subject=PAYER,
+    names=(PAYER,), arguments='{"amount": 5}', asked_at=NOW, expires_at=NOW + 300, seal="0" * 64,
+)  # fmt: skip
 
 
 class Objects:
-    """The API server's CallConfirmations, in memory."""
+    """CallConfirmations of a server in memory."""
 
     def __init__(self) -> None:
-        self.bodies: dict[str, dict[str, Any]] = {}
-        self.created = 0
+        self.held: dict[str, dict[str, Any]] = {}
 
-    async def calls(self) -> list[Mapping[str, Any]]:
-        return list(self.bodies.values())
+    async def calls(self) -> Sequence[Mapping[str, Any]]:
+        return copy.deepcopy(list(self.held.values()))
 
-    async def create_call(self, wanted: ConfirmableCall) -> str:
-        if wanted.id in self.bodies:
-            raise Conflict("it is there")
-        self.created += 1
-        body = confirmations.manifest_of(wanted)
-        body["metadata"]["uid"] = f"uid-{self.created}"
-        self.bodies[wanted.id] = body
-        return f"uid-{self.created}"
+    async def create_call(self, call: ConfirmableCall) -> str:
+        if call.key in self.held:
+            raise Conflict(call.key)
+        self.held[call.key] = confirmations.manifest_of(call)
+        self.held[call.key]["metadata"]["uid"] = "uid-1"
+        return "uid-1"
 
-    async def delete_call(self, gone: ConfirmableCall) -> None:
-        self.bodies.pop(gone.id, None)
+    async def delete_call(self, call: ConfirmableCall) -> None:
+        self.held.pop(call.key, None)
 
-    def decide(self, ident: str, decision: str = "Confirmed") -> None:
-        self.bodies[ident]["spec"] |= {"decision": decision, "decidedBy": "alice"}
-
-
-class Channel:
-    """One replica's calls."""
-
-    def __init__(self) -> None:
-        self.waiting: list[ConfirmableCall] = []
-        self.used: list[str] = []
-        self.told: list[CallsTold] = []
-        self.down = False
-
-    async def calls(self, told: CallsTold) -> CallsReport:
-        if self.down:
-            raise ReplicaUnavailable("it is down")
-        self.told.append(told)
-        return CallsReport(waiting=tuple(self.waiting), used=tuple(self.used))
-
-    def heard(self, ident: str) -> CallDecision | None:
-        """What it was told last that was decided about a call."""
-        return next((c.decision for c in self.told[-1].calls if c.id == ident), None) if self.told else None
+    def decide(self) -> None:
+        self.held[CALL.key]["spec"] |= {"decision": "Confirmed", "decidedBy": "alice"}
 
 
 class Parts:
-    def __init__(self, stage: Stage, shelf: Shelf) -> None:
-        self.stage, self.shelf = stage, shelf
-        self.objects, self.channel = Objects(), Channel()
+    """A replica that asks for `CALL`, what it was told, and the cluster around it."""
 
-    async def rounds(self, more: int = 2) -> None:
-        """Return after so many further rounds."""
-        wanted = len(self.channel.told) + more
-        await until(lambda: len(self.channel.told) >= wanted)
+    def __init__(self, stage: Stage) -> None:
+        self.stage, self.objects, self.now = stage, Objects(), float(NOW)
+        self.report = CallsReport(waiting=(CALL,))
+        self.told: list[CallsTold] = []
+
+    async def calls(self, told: CallsTold) -> CallsReport:
+        self.told.append(told)
+        return self.report
 
     @asynccontextmanager
-    async def operator(self) -> AsyncIterator[None]:
-        """An operator's part that carries, from its start to its end."""
-        carrier = CallConfirmations(
-            self.stage.publisher, lambda name: self.channel, self.objects, self.stage.policies, every=0.02
-        )
+    async def leading(self) -> AsyncIterator[None]:
+        """An operator that has just begun."""
         stop = asyncio.Event()
-        task = asyncio.create_task(carrier.run(stop))
+        carrying = CallConfirmations(
+            self.stage.publisher, lambda name: self, self.objects, self.stage.policies,
+            every=0.01, clock=lambda: self.now,
+        )  # fmt: skip
+        task = asyncio.create_task(carrying.run(stop))
         try:
             yield
         finally:
             stop.set()
             await task
 
+    async def shown(self) -> None:
+        """Return when people see the call, and replicas were told so."""
+        await until(lambda: self.told and [c.id for c in self.told[-1].calls] == [CALL.id])
 
-@asynccontextmanager
-async def ready() -> AsyncIterator[Parts]:
-    shelf = Shelf()
-    pay = tool("pay")
-    pay["metadata"]["annotations"] = CONFIRMED
-    async with Stage(shelf).running(pay) as stage:
-        await until(lambda: stage.policies.known)
-        await until(lambda: any(each.confirm for each in stage.publisher.snapshot.tools.values()))
-        yield Parts(stage, shelf)
+    def confirmed(self, since: int = 0) -> bool:
+        return any(c.decision is CallDecision.CONFIRMED for told in self.told[since:] for c in told.calls)
 
 
-async def test_what_waits_becomes_an_object_and_what_was_decided_reaches_the_replica_until_it_is_used() -> (
-    None
-):
-    async with ready() as parts, parts.operator():
-        asked = call()
-        parts.channel.waiting = [asked, asked]
-        await until(lambda: asked.id in parts.objects.bodies)
-        await parts.rounds()
-        parts.channel.waiting = []
-        parts.objects.decide(asked.id)
-        await until(lambda: parts.channel.heard(asked.id) is CallDecision.CONFIRMED)
-        parts.channel.used = [asked.id]
-        await until(lambda: asked.id not in parts.objects.bodies)
-        assert parts.objects.created == 1
+@pytest.fixture
+async def parts() -> AsyncIterator[Parts]:
+    stage = Stage(Shelf())
+    pay = tool("pay", backend={"none": {}})
+    pay["metadata"]["annotations"] = {"toolcrib.dev/confirm": "always"}
+    async with stage.running(pay):
+        await until(lambda: "heist/pay" in stage.publisher.snapshot.tools and stage.publisher.links)
+        await until(lambda: stage.policies.admitted.problem is None)
+        yield Parts(stage)
 
 
-async def test_while_the_policies_cannot_be_read_a_decision_is_none_yet() -> None:
-    async with ready() as parts, parts.operator():
-        asked = call()
-        parts.channel.waiting = [asked]
-        await until(lambda: asked.id in parts.objects.bodies)
-        await parts.rounds()
-        parts.channel.waiting = []
-        parts.shelf.answers.clear()
-        # what would be read is that the policy is gone
-        parts.shelf.manifests = parts.shelf.without("calls-confirm")
-        parts.objects.decide(asked.id)
-        await parts.rounds(1)
-        assert parts.channel.heard(asked.id) is None
-        assert asked.id in parts.objects.bodies
-        parts.shelf.answers.set()
-        await until(lambda: asked.id not in parts.objects.bodies)
-        assert all(c.decision is None for told in parts.channel.told for c in told.calls)
+async def test_a_call_is_shown_its_decision_is_told_and_it_goes_once_it_was_used(parts: Parts) -> None:
+    async with parts.leading():
+        await parts.shown()
+        assert (parts.told[-1].replicas, parts.told[-1].epoch) == (1, parts.stage.publisher.epoch)
+        assert not parts.confirmed()
+        parts.objects.decide()
+        await until(parts.confirmed)
+        assert parts.told[-1].calls[0].decided_by == "alice"
+        parts.report = CallsReport(used=(CALL.id,))
+        await until(lambda: parts.objects.held == {})
 
 
-async def test_a_decision_of_which_this_leader_did_not_see_the_call_undecided_does_not_count() -> None:
-    async with ready() as parts:
-        asked = call()
-        await parts.objects.create_call(asked)
-        parts.objects.decide(asked.id)
-        async with parts.operator():
-            await until(lambda: asked.id not in parts.objects.bodies)
-            await parts.rounds()
-        assert all(c.decision is None for told in parts.channel.told for c in told.calls)
+async def test_a_flood_of_calls_that_wait_hides_no_decision(parts: Parts) -> None:
+    async with parts.leading():
+        await parts.shown()
+        flood = Objects()
+        for number in range(MOST_CALLS):
+            await flood.create_call(CALL.model_copy(update={"id": f"{number:012x}"}))
+        for body in flood.held.values():
+            body["metadata"]["uid"] = f"uid-of-{body['metadata']['name']}"
+        parts.objects.held = flood.held | parts.objects.held
+        parts.objects.decide()
+        await until(parts.confirmed)
+        assert len(parts.told[-1].calls) == MOST_CALLS
 
 
-async def test_calls_that_expired_go_and_a_replica_that_is_down_holds_nobody_up() -> None:
-    async with ready() as parts, parts.operator():
-        await parts.objects.create_call(call("b", lives=-1))
-        await until(lambda: not parts.objects.bodies)
-        parts.channel.waiting = [call("c", lives=-1), call("d")]
-        await until(lambda: "d" * 12 in parts.objects.bodies)
-        assert "c" * 12 not in parts.objects.bodies
-        parts.channel.down = True
-        parts.objects.bodies["e" * 12] = {"metadata": {"name": "e" * 12, "uid": "e"}, "spec": {}}
-        await parts.objects.create_call(call("f", lives=-1))
-        await until(lambda: "f" * 12 not in parts.objects.bodies)
+async def test_what_has_expired_is_deleted_and_not_shown_again(parts: Parts) -> None:
+    async with parts.leading():
+        await parts.shown()
+        parts.now = NOW + 300.0
+        await until(lambda: parts.objects.held == {})
+        rounds = len(parts.told)
+        await until(lambda: len(parts.told) > rounds + 2)
+        assert parts.objects.held == {}
+
+
+async def test_the_next_leader_counts_no_decision_of_a_call_that_it_has_not_seen_undecided(
+    parts: Parts,
+) -> None:
+    async with parts.leading():
+        await parts.shown()
+    parts.report = CallsReport()
+    parts.objects.decide()
+    async with parts.leading():
+        await until(lambda: parts.objects.held == {})
+    assert not parts.confirmed()
+
+
+async def test_a_decision_that_no_policy_judged_is_deleted(parts: Parts) -> None:
+    async with parts.leading():
+        await parts.shown()
+        parts.report = CallsReport()
+        shelf = parts.stage.shelf
+        shelf.manifests = shelf.without("calls-confirm")
+        parts.objects.decide()
+        await until(lambda: parts.objects.held == {})
+    assert not parts.confirmed()
+
+
+async def test_while_the_policies_cannot_be_read_a_decision_waits(parts: Parts) -> None:
+    async with parts.leading():
+        await parts.shown()
+        parts.stage.shelf.error = ClusterUnavailable("away")
+        parts.objects.decide()
+        rounds = len(parts.told)
+        await until(lambda: len(parts.told) > rounds + 3)
+        assert not parts.confirmed()
+        assert CALL.key in parts.objects.held
+        assert [c.id for c in parts.told[-1].calls] == [CALL.id], "the replica keeps it"
+        parts.stage.shelf.error = None
+        await until(parts.confirmed)
