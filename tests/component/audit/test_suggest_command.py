@@ -135,11 +135,21 @@ def test_nothing_is_suggested_from_a_log_that_lacks_something(
         "missing": b"".join([*lines[:at], *lines[at + 1 :]]),
         "altered": whole.replace(b'"tool":"team/vault"', b'"tool":"team/other"', 1),
         "not a record": whole + b"nonsense\n",
+        "1 decisions come out otherwise": whole.replace(b'"reason":"granted"', b'"reason":"odd"', 1),
+        "of team/clerk and team/vault it has sums of calls, and no single one": b"".join(map(summed, lines)),
     }
     for says, content in spoiled.items():
         logs.of("two").write_bytes(content)
         assert run(logs) == 2
         assert says in capsys.readouterr().err
+
+
+def summed(line: bytes) -> bytes:
+    """A call that was allowed, as a sum."""
+    record = json.loads(line)
+    if record["action"] == "call" and record["allowed"]:
+        record["repeated"] = {"count": 1, "since": record["ts"], "until": record["ts"]}
+    return json.dumps(record).encode() + b"\n"
 
 
 def test_a_replica_of_another_key_and_a_log_that_begins_too_late_are_named(
