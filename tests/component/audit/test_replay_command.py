@@ -78,6 +78,9 @@ def test_the_logs_of_several_replicas_are_decided_again_and_come_out_the_same(
     assert "changes" not in found
     only = replayed(capsys, str(logs), "--agent", "team/clerk", "--tool", "*vault")
     assert only["equal"] == 2
+    assert replayed(capsys, str(logs), "--since", "1h")["equal"] == found["equal"]
+    assert run(str(logs), "--since", "2100-01-01") == 1
+    assert "no decision found" in capsys.readouterr().out
 
 
 def test_a_decision_that_differs_is_shown_and_ends_with_1(
