@@ -206,6 +206,7 @@ HOW_ADMIN: dict[tuple[str, str], Asked] = {
     ("GET", "/v1/admin/backends"): READ,
     ("POST", "/v1/admin/servers"): PUBLISH,
     ("POST", "/v1/admin/servers/list"): PUBLISH,
+    ("POST", "/v1/admin/calls"): PUBLISH,
     ("GET", "/v1/admin/outbox"): READ._replace(known=(400, 403)),
     ("POST", "/v1/admin/outbox"): PUBLISH,
     ("GET", "/healthz"): OPEN,
