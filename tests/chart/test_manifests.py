@@ -9,7 +9,7 @@ from chart import CHART, NAMESPACE, ROOT, Object, Rendered, lint, named, refused
 from chart_snapshot import snapshot
 from chart_values import MATRIX
 from kubernetes_schemas import VERSIONS, problems
-from toolcrib.resources import KINDS, admission
+from toolcrib.resources import KINDS, admission, confirmations
 
 
 @pytest.mark.parametrize("name", MATRIX)
@@ -133,6 +133,7 @@ def _policies(rendered: Rendered) -> list[Object]:
 
 
 def _repository() -> dict[str, Object]:
-    files = ((ROOT / "crds" / f"{kind.plural}.yaml") for kind in KINDS.values())
+    plurals = [*(kind.plural for kind in KINDS.values()), confirmations.PLURAL]
+    files = ((ROOT / "crds" / f"{plural}.yaml") for plural in plurals)
     read = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in files]
     return {item["metadata"]["name"]: item for item in read}

@@ -18,6 +18,7 @@ OPERATOR: dict[tuple[str, str], frozenset[str]] = {
     (GROUP, "clusteragentscopebindings"): frozenset({"list", "watch", "patch"}),
     (GROUP, "agents"): frozenset({"list", "watch", "patch"}),
     (GROUP, "accessrequests"): frozenset({"list", "watch", "create", "delete"}),
+    (GROUP, "callconfirmations"): frozenset({"list", "create", "delete"}),
     (GROUP, "bindings"): frozenset({"release"}),
     **{
         (GROUP, f"{plural}/status"): frozenset({"patch"})

@@ -37,6 +37,7 @@ ASKED: dict[tuple[str, str], tuple[str, Any]] = {
 """Method and path of a request, and the action and body that it has."""
 REFUSED = ASKED | {
     ("POST", "/tools/register"): ("register", {}),
+    ("POST", "/v1/access-requests"): ("access-request", {}),
     ("GET", "/v1/watch"): ("watch", None),
     ("POST", "/mcp"): ("mcp", {}),
     ("POST", "/mcp/direct"): ("mcp", {}),

@@ -36,6 +36,18 @@ spec:
   description: List the files of the crew's archive
   scopes: ["file_reader:use"]
   backend: {http: {service: {name: example-tools, port: 80}, path: /tools/list_archive}}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: bank, labels: {toolcrib.dev/requests: enabled}}
+---
+apiVersion: toolcrib.dev/v1alpha1
+kind: Tool
+metadata: {name: ledger, namespace: bank}
+spec:
+  description: Read the bank's ledger
+  scopes: ["ledger:read"]
+  backend: {none: {}}
 """
 
 

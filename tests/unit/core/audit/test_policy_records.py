@@ -44,9 +44,9 @@ def test_every_field_that_is_published_is_recorded_or_decides_nothing() -> None:
     """A new field belongs to one of both: else a log would be replayed without it."""
     assert PublishedBinding.model_fields.keys() == policy_records.BINDING_FIELDS | {"limits"}
     shown = {"title", "description", "tags", "examples", "packed_input", "packed_output", "returns", "annotations",
-             "source_digests", "backend", "fallback", "source"}  # fmt: skip
+             "source_digests", "backend", "fallback", "confirm", "source"}  # fmt: skip
     recorded = {"tool_id", "uid", "generation", "namespace", "name", "server", "scopes", "scope_match", "state", "quarantined",
-                "replaced_by", "message", "digest", "route_digest"}  # fmt: skip
+                "replaced_by", "message", "digest", "route_digest", "candidate", "trial"}  # fmt: skip
     assert PublishedTool.model_fields.keys() == shown | recorded
 
 

@@ -15,6 +15,7 @@ from published import binding, bot, tool
 from registry_harness import ManualClock
 from toolcrib.wire.api import LoadRequest
 from toolcrib.wire.publish import Publish, Removed, Revision
+from toolcrib_registry.calls.canaries import CanaryCounter
 from toolcrib_registry.http.problems import ProblemError
 from toolcrib_registry.http.routes import catalog
 from toolcrib_registry.http.view_answers import Made, send_view_answer
@@ -48,6 +49,7 @@ async def parts(tools: tuple[Any, ...] = TOOLS) -> Any:
         metrics=nothing,
         decisions=decisions,
         refusals=nothing,
+        canaries=CanaryCounter(),
     )
 
 
