@@ -31,7 +31,7 @@ Each part has two seconds, all side by side. Registry and issuer are always requ
 | `issuer` | there is a token for the account, and the registry accepts it |
 | `model` | the endpoint answers `GET /models` with anything but 401, 403 or 5xx |
 | `memory` | the agent has `store_memory` and `get_compressed_memory` |
-| `tool backends` | the registry takes none of the agent's backends for [down](../guides/agents.md#searching); it is asked for 100 tools |
+| `tool backends` | the registry reports no backend of the agent as [down](../guides/agents.md#searching); it is asked for 100 tools |
 
 ## Outcomes
 

@@ -132,7 +132,8 @@ class Needs(_Part):
     model: Need = Field(default=Need.REQUIRED, description="The models.")
     memory: Need | None = Field(
         default=None,
-        description="[The memory tools](../guides/team-of-agents.md#memory), granted to every agent. Absent: not used.",
+        description="[The memory tools](../guides/team-of-agents.md#memory), granted to every agent. They store "
+        "answers, so `session.messages` must be `keep`. Absent: not used.",
     )
     backends: Need = Field(
         default=Need.DEGRADE,

@@ -11,7 +11,7 @@ _DOCS = "docs/guides/access-for-a-while.md"
 
 
 def approve() -> dict[str, Any]:
-    """The author of a binding that an AccessRequest owns is none of its subjects. `grant` and `equip` are asked as ever."""
+    """Nobody approves an AccessRequest of their own: subjects cannot author its binding. `grant` and `equip` still apply."""
     owned = (
         "has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, o.kind == 'AccessRequest'"
         f" && o.apiVersion.startsWith('{GROUP}/'))"

@@ -1,6 +1,6 @@
 """CallConfirmation: one call that waits for a person. The operator makes it; a person decides; it goes by itself.
 
-It is none of `KINDS`: nobody writes it as a manifest, and it governs nothing. What it is bound to is sealed by the registry.
+It is not listed in `KINDS`: nobody writes it as a manifest, and it governs nothing. The registry seals tool, arguments and caller.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class CallConfirmationSpec(Model):
     issuer: str = Field(max_length=2_048, description="The issuer of the caller's token.")
     subject: str = Field(max_length=2_048, description="The caller, by its token.")
     names: Annotated[tuple[Annotated[str, Field(max_length=2_048)], ...], ListOf(1, 4, "atomic")] = Field(
-        description="Names by which the API server may know the caller: none of them may confirm."
+        description="Names by which the API server may know the caller. They cannot confirm the call."
     )
     arguments: str = Field(
         max_length=8_192, description="The arguments: JSON in ASCII. What looks like a secret is ***."

@@ -22,7 +22,7 @@ class CallDecision(StrEnum):
 
 
 class ConfirmableCall(Wire):
-    """One call that waits. Whoever carries it can change nothing of it: `seal` covers all but what a person decided."""
+    """One pending call. `seal` covers all fields but the decision, so a carrier cannot change them."""
 
     id: str = Field(pattern="^[0-9a-f]{12}$")
     tool_id: str = Field(max_length=320)
@@ -30,7 +30,9 @@ class ConfirmableCall(Wire):
     issuer: str = Field(max_length=2_048)
     subject: str = Field(max_length=2_048)
     names: tuple[str, ...] = Field(
-        default=(), max_length=4, description="by which the caller may be known: none of them may confirm"
+        default=(),
+        max_length=4,
+        description="names by which the caller may be known; they cannot confirm the call",
     )
     arguments: str = Field(
         max_length=MOST_ARGUMENTS, description="as people see them: JSON in ASCII, secrets hidden"
