@@ -9,7 +9,8 @@ import sqlalchemy as sa
 from realparts.postgres_server import Postgres
 from realparts.required import require_postgres
 from toolcrib_cli.session_store.database import FILE, Database, StoreError, has_password, migrations
-from toolcrib_cli.session_store.records import Call, Ended, Records, SessionExists, State, TakenOver, View
+from toolcrib_cli.session_store.records import Records, SessionExists, TakenOver
+from toolcrib_cli.session_store.rows import Call, Ended, State, View
 from toolcrib_cli.session_store.tables import METADATA
 
 CALL = Call(1, 1, 1, "hacker", "database_query", "d", "started", 0.0)

@@ -22,7 +22,8 @@ from toolcrib_cli.examples import Example, examples
 from toolcrib_cli.output import Format
 
 if TYPE_CHECKING:
-    from toolcrib_cli.session_store.records import Records, Session, Turn
+    from toolcrib_cli.session_store.records import Records
+    from toolcrib_cli.session_store.rows import Session, Turn
     from toolcrib_cli.sessions.definition import Agent, Definition
     from toolcrib_cli.sessions.preflight import Preflight
     from toolcrib_runner.tokens import TokenSource
@@ -93,7 +94,7 @@ def resume(
     A session whose run was killed is watched for six seconds first, so that no two run it. A call whose answer was lost is made
     again only if the tool is idempotent.
     """
-    from toolcrib_cli.session_store.records import State
+    from toolcrib_cli.session_store.rows import State
     from toolcrib_cli.sessions import definition
 
     with sessions_view.opened(store, data) as records:
@@ -123,7 +124,8 @@ def _run(
     records: Records, session: Definition, ident: str, folder: Path, resumed: Session | None, url: str | None,
     data: Path | None, ca_file: Path | None, out: Format,
 ) -> None:  # fmt: skip
-    from toolcrib_cli.session_store.records import SessionExists, State, TakenOver
+    from toolcrib_cli.session_store.records import SessionExists, TakenOver
+    from toolcrib_cli.session_store.rows import State
     from toolcrib_cli.sessions import preflight, running, team
 
     where, holder = options.registry_url(url, data), secrets.token_hex(8)

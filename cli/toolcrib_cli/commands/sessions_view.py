@@ -21,7 +21,8 @@ from toolcrib_cli.examples import Example, examples
 from toolcrib_cli.output import Format
 
 if TYPE_CHECKING:
-    from toolcrib_cli.session_store.records import Records, Session, Turn
+    from toolcrib_cli.session_store.records import Records
+    from toolcrib_cli.session_store.rows import Session, Turn
     from toolcrib_cli.sessions.comparison import Account, Mean, Share
 
 Store = Annotated[

@@ -11,21 +11,25 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 import sqlalchemy as sa
 
 from toolcrib_cli.session_store.database import Database, StoreError
+from toolcrib_cli.session_store.rows import (
+    INTERRUPTED,
+    RUNNING,
+    STARTED,
+    UNKNOWN,
+    Call,
+    Ended,
+    Session,
+    State,
+    Turn,
+    View,
+)
 from toolcrib_cli.session_store.tables import CALLS, SESSIONS, TURNS, USES, VIEWS
 
-STARTED = "started"
-UNKNOWN = "unknown"
-"""A call whose run ended before its answer came."""
-RUNNING = "running"
-"""A turn that has not ended."""
-INTERRUPTED = "interrupted"
 _ABANDONED = 86_400.0
 """Seconds without a sign of life."""
 _USED = sa.text(
@@ -34,97 +38,12 @@ _USED = sa.text(
 )
 
 
-class State(StrEnum):
-    """Where a session stands. A run that was killed leaves `running`."""
-
-    RUNNING = "running"
-    PAUSED = "paused"
-    FINISHED = "finished"
-
-
 class TakenOver(Exception):
     """Somebody else runs this session now."""
 
 
 class SessionExists(Exception):
     """There is a session of this id already."""
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """One session."""
-
-    id: str
-    name: str
-    definition: str
-    """The session's file as JSON."""
-    state: State
-    reason: str
-    keeps_messages: bool
-    retention_seconds: float
-    holder: str | None
-    beat: int
-    pause_asked: bool
-    created_at: float
-    """Seconds since 1970, by the clock of the machine that ran it; so are all `_at`."""
-    changed_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """What an agent discovered when the session began."""
-
-    agent: str
-    account: str
-    tools: dict[str, tuple[str, ...]]
-    """Scopes by listed name."""
-    scopes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """One turn. `attempt` counts from 1; `answer` is None where messages are not kept."""
-
-    number: int
-    attempt: int
-    agent: str
-    outcome: str
-    error: str
-    mode: str
-    replies: int
-    prompt_tokens: int
-    completion_tokens: int
-    answer: str | None
-    started_at: float
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One call of a tool. `outcome`: ok, the code of an error, started, or unknown."""
-
-    turn: int
-    attempt: int
-    number: int
-    agent: str
-    tool: str
-    arguments_digest: str
-    outcome: str
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How a turn ended."""
-
-    outcome: str
-    error: str = ""
-    mode: str = ""
-    replies: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    answer: str | None = None
-    seconds: float = 0.0
 
 
 class Records:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from toolcrib.digest import sha256
-from toolcrib_cli.session_store.records import INTERRUPTED, RUNNING, Call, Session, Turn, View
+from toolcrib_cli.session_store.rows import INTERRUPTED, RUNNING, Call, Session, Turn, View
 
 Z = 1.959964
 """Of a two-sided interval of 95 %."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from toolcrib_cli.session_store.records import View
+from toolcrib_cli.session_store.rows import View
 from toolcrib_cli.sessions import memory
 from toolcrib_cli.sessions.definition import Agent, Need
 from toolcrib_cli.sessions.team import Team

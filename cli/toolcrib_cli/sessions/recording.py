@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from toolcrib.digest import sha256
-from toolcrib_cli.session_store.records import STARTED, UNKNOWN, Call, Records
+from toolcrib_cli.session_store.records import Records
+from toolcrib_cli.session_store.rows import STARTED, UNKNOWN, Call
 from toolcrib_runner.agent import DynamicToolAgent
 from toolcrib_runner.discovery import DiscoveredTool
 from toolcrib_runner.errors import InvalidArguments, RunnerError, ToolError, UpstreamFailed

@@ -11,16 +11,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from toolcrib_cli.session_store.database import StoreError
-from toolcrib_cli.session_store.records import (
-    INTERRUPTED,
-    RUNNING,
-    Ended,
-    Records,
-    Session,
-    State,
-    TakenOver,
-    Turn,
-)
+from toolcrib_cli.session_store.records import Records, TakenOver
+from toolcrib_cli.session_store.rows import INTERRUPTED, RUNNING, Ended, Session, State, Turn
 from toolcrib_cli.sessions import memory, prompts
 from toolcrib_cli.sessions.definition import Agent, Definition
 from toolcrib_cli.sessions.recording import RecordingTools

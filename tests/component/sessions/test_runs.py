@@ -16,7 +16,8 @@ from realparts.required import require_postgres
 from small_registry import Problem, SmallRegistry, SmallTool, serving
 from stub_server import Answer, Asked, answering
 from toolcrib_cli.session_store.database import Database, StoreError
-from toolcrib_cli.session_store.records import Call, Records, State, TakenOver
+from toolcrib_cli.session_store.records import Records, TakenOver
+from toolcrib_cli.session_store.rows import Call, State
 from toolcrib_cli.sessions import definition, running, team
 from toolcrib_cli.sessions.recording import RecordingTools
 from toolcrib_runner.errors import RunnerError, ToolError

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from toolcrib_cli.session_store.records import Call, Session, State, Turn, View
+from toolcrib_cli.session_store.rows import Call, Session, State, Turn, View
 from toolcrib_cli.sessions import activity
 from toolcrib_cli.sessions.comparison import Account, compare, mean, share
 
