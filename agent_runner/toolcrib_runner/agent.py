@@ -279,6 +279,16 @@ class DynamicToolAgent:
         """
         return self._registry.input_schemas([name for name in names if name in self._tools])
 
+    def listed_names(self, names: Sequence[str]) -> tuple[str, ...]:
+        """The same tools, each id (`namespace/name`) replaced by the name that the tool is listed by, where the agent has it.
+
+        Raises:
+            RegistryError, TokenUnavailable: there is no usable answer.
+        """
+        ids = [name for name in names if "/" in name and name not in self._tools]
+        listed = self._registry.names(ids) if ids else {}
+        return tuple(listed.get(name, name) for name in names)
+
     def is_idempotent(self, tool_name: str) -> bool:
         """Whether a discovered tool says that its calls may be repeated.
 

@@ -142,6 +142,19 @@ def read_annotations(document: Any) -> dict[str, dict[str, Any]]:
     }
 
 
+def read_names(document: Any) -> dict[str, str]:
+    """Tool id → listed name of a `/v1/load` answer; what cannot be read is left out."""
+    tools = document.get("tools") if isinstance(document, dict) else None
+    return {
+        tool["_meta"]["toolcrib.dev/tool-id"]: tool["name"]
+        for tool in (tools if isinstance(tools, list) else ())
+        if isinstance(tool, dict)
+        and isinstance(tool.get("name"), str)
+        and isinstance(tool.get("_meta"), dict)
+        and isinstance(tool["_meta"].get("toolcrib.dev/tool-id"), str)
+    }
+
+
 def read_hits(document: Any) -> tuple[str, ...]:
     """The listed names of a `/v1/search` answer, best first; what cannot be read is left out."""
     tools = document.get("tools") if isinstance(document, dict) else None

@@ -1,4 +1,4 @@
-"""`/healthz` and `/metrics` of the runner's process, on a small server of its own thread."""
+"""`/healthz`, `/readyz` and `/metrics` of the runner's process, on a small server of its own thread."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ def serving(
     status: Callable[[], Mapping[str, Any]],
     host: str = "127.0.0.1",
     port: int = 0,
+    *,
+    ready: Callable[[], bool] = lambda: True,
 ) -> Iterator[str]:
-    """Serve until the block ends; yields the base URL. `status()` is what `/healthz` answers, as JSON.
+    """Serve until the block ends; yields the base URL. `status()` is what `/healthz` and `/readyz` answer, as JSON.
 
     `/healthz` is 200 as long as the process answers at all: a registry that is away is a state to report, not a
-    reason to restart the agent.
+    reason to restart the agent. `/readyz` is 503 until `ready()`.
 
     Raises:
         OSError: the port is taken or not allowed.
@@ -40,10 +42,11 @@ def serving(
             path = self.path.partition("?")[0]
             if path == "/metrics":
                 self._answer(200, generate_latest(registry), CONTENT_TYPE_LATEST)
-            elif path == "/healthz":
-                self._answer(200, json.dumps(dict(status())).encode(), "application/json")
+            elif path in ("/healthz", "/readyz"):
+                code = 200 if path == "/healthz" or ready() else 503
+                self._answer(code, json.dumps(dict(status())).encode(), "application/json")
             else:
-                self._answer(404, b"/healthz and /metrics are here\n", "text/plain")
+                self._answer(404, b"/healthz, /readyz and /metrics are here\n", "text/plain")
 
         def _answer(self, code: int, body: bytes, kind: str) -> None:
             self.send_response(code)

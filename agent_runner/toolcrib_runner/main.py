@@ -27,7 +27,7 @@ from toolcrib.version import __version__
 from toolcrib_runner import health, results
 from toolcrib_runner.adapters.openai_model import OpenAIModel
 from toolcrib_runner.agent import DynamicToolAgent
-from toolcrib_runner.errors import TokenUnavailable
+from toolcrib_runner.errors import RegistryError, TokenUnavailable
 from toolcrib_runner.loop import TaskLoop
 from toolcrib_runner.metrics import RunnerMetrics
 from toolcrib_runner.modes.kinds import Dialect, Mode
@@ -120,7 +120,11 @@ def run(settings: RunnerSettings, model_key: str = "") -> int:
         if settings.metrics_port is not None:
             url = stack.enter_context(
                 health.serving(
-                    metrics.registry, lambda: status(agent), settings.metrics_host, settings.metrics_port
+                    metrics.registry,
+                    lambda: status(agent),
+                    settings.metrics_host,
+                    settings.metrics_port,
+                    ready=lambda: agent.discovered,
                 )
             )
             log.info("metrics at %s/metrics", url)
@@ -161,7 +165,7 @@ def _work(
         context=settings.max_context,
         model_patience=settings.model_patience,
     )
-    loop = TaskLoop(agent, model, way=_way(settings), bounds=bounds, observer=metrics)
+    loop: TaskLoop | None = None
     code: int | None = None
     report = Report(Outcome.STOPPED)
     try:
@@ -174,9 +178,11 @@ def _work(
         else:
             if not known:
                 log.warning("starting the task without tools: %s", agent.last_error)
+            way = _way(settings, _core(settings, agent))
+            loop = TaskLoop(agent, model, way=way, bounds=bounds, observer=metrics)
             report = loop.run(task, settings.system_prompt)
     except _Ended as ended:
-        report, code = loop.report, ended.exit_code
+        report, code = report if loop is None else loop.report, ended.exit_code
     usage = agent.usage_stats()
     form = results.as_json if settings.output == "json" else results.as_text
     print(form(report, usage), flush=True)
@@ -185,14 +191,24 @@ def _work(
     return results.EXIT_CODES[report.outcome] if code is None else code
 
 
-def _way(settings: RunnerSettings) -> Way:
+def _core(settings: RunnerSettings, agent: DynamicToolAgent) -> tuple[str, ...]:
+    """The tools that `--core-tools` names, by the names that they are listed by."""
+    named = tuple(name.strip() for name in (settings.core_tools or "").split(",") if name.strip())
+    try:
+        return agent.listed_names(named)
+    except (RegistryError, TokenUnavailable) as error:
+        log.warning("the ids of --core-tools cannot be looked up: %s", error)
+        return named
+
+
+def _way(settings: RunnerSettings, core: tuple[str, ...]) -> Way:
     """How the task is worked on; the mode cached remembers in the folder of the counts, if there is one."""
     kept = None if settings.state is None else settings.state / f"{quote(settings.name, safe='')}.ready.json"
     source = TokenFile(settings.token_file) if settings.token_file else None
     return Way(
         mode=Mode(settings.mode),
         dialect=Dialect(settings.dialect),
-        core=tuple(name.strip() for name in (settings.core_tools or "").split(",") if name.strip()),
+        core=core,
         tool_context=settings.tool_context,
         ready_sets=ReadySets(kept),
         # agents without a readable token are told apart by what they call themselves

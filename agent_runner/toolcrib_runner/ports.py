@@ -43,6 +43,14 @@ class Registry(Protocol):
             TokenUnavailable: there is no token to ask with.
         """
 
+    def names(self, ids: Sequence[str]) -> Mapping[str, str]:
+        """Tool id → listed name, of those of these tools that the agent has.
+
+        Raises:
+            RegistryError: there is no usable answer.
+            TokenUnavailable: there is no token to ask with.
+        """
+
     def is_idempotent(self, name: str) -> bool:
         """Whether a listed tool says that a call may be repeated without another effect (MCP's idempotentHint or readOnlyHint).
 

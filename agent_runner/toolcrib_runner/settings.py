@@ -77,8 +77,8 @@ class RunnerSettings(BaseModel):
     core_tools: str | None = Field(
         default=None,
         max_length=10_000,
-        description="hybrid: names of the tools that are shown at once, with commas between them. Absent: the five "
-        "most used.",
+        description="hybrid: names or ids of the tools that are shown at once, with commas between them. Absent: the "
+        "five most used.",
     )
     max_context: int = Field(
         default=128_000,
@@ -94,12 +94,12 @@ class RunnerSettings(BaseModel):
         default=None,
         description="Folder that keeps the counts of calls by tool over restarts. Absent: they are lost.",
     )
-    metrics_host: str = Field(default="127.0.0.1", description="Address of /metrics and /healthz.")
+    metrics_host: str = Field(default="127.0.0.1", description="Address of /metrics, /healthz and /readyz.")
     metrics_port: int | None = Field(
         default=None,
         ge=0,
         le=65535,
-        description="Port of /metrics and /healthz; 0 takes a free one. Absent: off.",
+        description="Port of /metrics, /healthz and /readyz; 0 takes a free one. Absent: off.",
     )
     keep_serving: bool = Field(
         default=False,

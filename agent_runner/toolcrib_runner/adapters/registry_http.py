@@ -109,6 +109,13 @@ class RegistryHttp:
             found.update(_read(discovery.read_schemas, self._send(asked), "the definitions are not JSON"))
         return found
 
+    def names(self, ids: Sequence[str]) -> Mapping[str, str]:
+        """`POST /v1/load`, in batches."""
+        found: dict[str, str] = {}
+        for asked in exchange.loading(ids):
+            found.update(_read(discovery.read_names, self._send(asked), "the definitions are not JSON"))
+        return found
+
     def is_idempotent(self, name: str) -> bool:
         """`POST /v1/load`, of one tool."""
         (asked,) = exchange.loading([name])

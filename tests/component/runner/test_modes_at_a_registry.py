@@ -15,11 +15,12 @@ import model_stub
 from model_stub import function, text
 from registry_harness import ManualClock, RunningRegistry, backend, binding, running_registry, tool
 from stub_server import Answer, Asked, answering
-from toolcrib_runner import DynamicToolAgent, TokenFile, scripted
+from toolcrib_runner import DynamicToolAgent, TokenFile, main, scripted
 from toolcrib_runner.adapters.openai_model import OpenAIModel
 from toolcrib_runner.loop import Bounds, Outcome, Report, TaskLoop, Way
 from toolcrib_runner.modes.kinds import Dialect, Mode
 from toolcrib_runner.ready_sets import ReadySets
+from toolcrib_runner.settings import RunnerSettings
 from toolcrib_runner.tokens import TokenSource
 
 MODES = [Mode.STATIC, Mode.DYNAMIC, Mode.CACHED, Mode.BATCHED, Mode.HYBRID]
@@ -127,6 +128,20 @@ def test_the_scripted_endpoint_makes_the_calls_that_the_task_names(port: int, di
     assert report.answer.endswith("calculate_mean: 2.0"), report
     assert (denied.outcome, denied.calls) == (Outcome.ANSWERED, [])
     assert denied.answer.startswith("No function offered to me fits this task.")
+
+
+def test_the_core_of_a_process_may_be_named_by_tool_id(port: int, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    with office(port) as registry, model_stub.serving([text("Done.")]) as endpoint:
+        file.write_text(registry.token("team", "analyst"))
+        settings = RunnerSettings(
+            name="analyst", registry_url=registry.url, token_file=str(file), model_url=endpoint.url, task="x",
+            mode="hybrid", core_tools="team/load-csv, team/payroll-csv",
+        )  # fmt: skip
+        assert main.run(settings) == 0
+    assert "- load_csv: Read the columns of a csv file." in endpoint.system[0]
+    # what is not granted has no name
+    assert "payroll_csv" not in endpoint.system[0]
 
 
 def test_a_tool_revoked_between_its_schema_and_its_call_is_refused_and_told(port: int) -> None:

@@ -261,6 +261,33 @@ def test_it_serves_its_numbers_and_ends_at_once_on_sigterm(registry: SmallRegist
     assert "Done, with 1 call." in out
 
 
+def test_it_is_ready_once_it_has_discovered(token_file: str) -> None:
+    port = free_port()
+    flags = ["--name", "a", "--registry-url", f"http://127.0.0.1:{port}", "--token-file", token_file]
+    process = start(*flags, "--keep-serving", "--metrics-port", "0")
+    try:
+        assert process.stderr is not None
+        serves = None
+        while serves is None:
+            line = process.stderr.readline()
+            assert line, "ended too early"
+            serves = re.search(rb"metrics at (\S+)/metrics", line)
+        base = serves[1].decode()
+
+        def told(path: str) -> int:
+            return httpx.get(base + path, trust_env=False).status_code
+
+        assert (told("/healthz"), told("/readyz")) == (200, 503)
+        # an answer without tools is a discovery too
+        with serving(SmallRegistry(), port):
+            wait_until(lambda: told("/readyz") == 200, 60)
+        # a registry that goes away later does not take the pod out
+        assert told("/readyz") == 200
+    finally:
+        process.kill()
+        finish(process)
+
+
 def test_sigterm_ends_a_task_that_waits_for_its_model(registry: SmallRegistry, token_file: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
