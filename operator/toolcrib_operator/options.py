@@ -10,7 +10,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
 
 from toolcrib.errors import SettingsInvalid
 from toolcrib.lint.hidden_text import Hidden
@@ -19,6 +28,7 @@ from toolcrib.resources.quantities import Quota
 from toolcrib.settings import Source
 from toolcrib.version import __version__
 from toolcrib_operator.settings import (
+    AgentSettings,
     AnchorSettings,
     ElectionSettings,
     IndexSettings,
@@ -54,6 +64,38 @@ def _name(text: str | None) -> str | None:
 
 _Names = Annotated[tuple[str, ...], BeforeValidator(_list)]
 _Named = Annotated[str | None, AfterValidator(_name)]
+
+
+class PodDefaults(BaseModel):
+    """What the pods of all agents have beyond the rest, by the names that the chart has for them."""
+
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", hide_input_in_errors=True)
+
+    resources: dict[str, Any] | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: dict[str, Any] | None = None
+    tolerations: list[dict[str, Any]] | None = None
+    topology_spread_constraints: list[dict[str, Any]] | None = None
+    priority_class_name: str | None = None
+    runtime_class_name: str | None = None
+    termination_grace_period_seconds: int | None = None
+    host_aliases: list[dict[str, Any]] | None = None
+    dns_config: dict[str, Any] | None = None
+    pod_labels: dict[str, str] | None = None
+    pod_annotations: dict[str, str] | None = None
+    pod_security_context: dict[str, Any] | None = None
+    security_context: dict[str, Any] | None = None
+    extra_env: list[dict[str, Any]] | None = None
+
+
+def _pod(text: str) -> str:
+    try:
+        PodDefaults.model_validate_json(text or "{}")
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{where}: {first['msg']}" if where else str(first["msg"])) from None
+    return text
 
 
 class OperatorOptions(BaseModel):
@@ -104,6 +146,32 @@ class OperatorOptions(BaseModel):
     lease_retry: float = Field(default=2.0, gt=0, description="seconds between attempts and renewals")
     credential_namespaces: _Names = Field(
         default=(), description="namespaces whose labelled Secrets may go to backends, comma-separated"
+    )
+    agent_namespaces: _Names = Field(
+        default=(), description="namespaces in which the operator runs Agents, comma-separated"
+    )
+    agent_image: str = Field(
+        default="", description="image of the Agents' pods, the only one; without it none is run"
+    )
+    agent_image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = Field(
+        default="IfNotPresent", description="when nodes pull it: Always, IfNotPresent or Never"
+    )
+    agent_image_pull_secrets: _Names = Field(
+        default=(), description="Secrets of those namespaces to pull it with, comma-separated"
+    )
+    agent_registry_url: str = Field(
+        default="", description="the registry's address for Agents' pods, http(s)://host[:port]"
+    )
+    agent_audience: str = Field(
+        default="toolcrib", min_length=1, description="audience of the tokens of Agents' pods"
+    )
+    agent_ca: str = Field(
+        default="",
+        description="ConfigMap of those namespaces, or ConfigMap/key, with the CA of the registry's certificate",
+    )
+    agent_pod: Annotated[str, AfterValidator(_pod)] = Field(
+        default="",
+        description="JSON object of what all Agents' pods have beyond the rest, such as resources, nodeSelector, tolerations",
     )
     cluster_domain: str = Field(
         default="cluster.local",
@@ -182,6 +250,8 @@ class OperatorOptions(BaseModel):
             raise ValueError(
                 "--lease-retry must be below --lease-renew, and --lease-renew below --lease-duration"
             )
+        if self.agent_namespaces and self.agent_image and not self.agent_registry_url:
+            raise ValueError("--agent-namespaces needs --agent-registry-url: pods ask the registry there")
         return self
 
     def settings(self) -> OperatorSettings:
@@ -202,6 +272,7 @@ class OperatorOptions(BaseModel):
                 removal_deadline=self.removal_deadline,
                 trusted_namespace_labels=self.trusted_namespace_labels,
                 credential_namespaces=self.credential_namespaces,
+                agents=self._agents(),
                 quota=Quota(self.quota_tools, quantities.in_bytes(self.quota_bytes)),
                 cluster_domain=self.cluster_domain.lower().removesuffix("."),
                 metric_grants=self.metric_grants,
@@ -223,6 +294,22 @@ class OperatorOptions(BaseModel):
             else None,
             registration=RegistrationSettings(self.runtime_namespace) if self.runtime_registration else None,
             release_finalizers=self.release_finalizers,
+        )
+
+    def _agents(self) -> AgentSettings:
+        ca, _, key = self.agent_ca.partition("/")
+        return AgentSettings(
+            namespaces=tuple(dict.fromkeys(self.agent_namespaces)),
+            image=self.agent_image,
+            pull_policy=self.agent_image_pull_policy,
+            pull_secrets=self.agent_image_pull_secrets,
+            registry_url=self.agent_registry_url,
+            audience=self.agent_audience,
+            ca_config_map=ca,
+            ca_key=key or "ca.crt",
+            pod=PodDefaults.model_validate_json(self.agent_pod or "{}").model_dump(
+                by_alias=True, exclude_unset=True
+            ),
         )
 
 

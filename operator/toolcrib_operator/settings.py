@@ -2,11 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from toolcrib.lint.hidden_text import Hidden
 from toolcrib.resources.quantities import Quota
+
+
+@dataclass(frozen=True)
+class AgentSettings:
+    """What the operator runs for Agents, and where. Times are in seconds."""
+
+    namespaces: tuple[str, ...] = ()
+    """Those in which it runs Agents, by a Role in each; nowhere else."""
+
+    image: str = ""
+    """Of every agent: none chooses its own. Empty: none is run."""
+
+    pull_policy: str = "IfNotPresent"
+    """When nodes pull it."""
+
+    pull_secrets: tuple[str, ...] = ()
+    """Secrets of each of the namespaces."""
+
+    registry_url: str = ""
+    """The registry's address, for pods."""
+
+    audience: str = "toolcrib"
+    """Of the tokens that pods get."""
+
+    ca_config_map: str = ""
+    """The ConfigMap, in each of the namespaces, with what the registry's certificate is verified by; empty: the system's."""
+
+    ca_key: str = "ca.crt"
+    """Its key there."""
+
+    pod: Mapping[str, Any] = field(default_factory=dict)
+    """What all pods have beyond the rest: fields as in `options.PodDefaults`."""
+
+    every: float = 3.0
+    """Between two looks at the workloads."""
+
+    backoff: tuple[float, float] = (1.0, 60.0)
+    """First and longest wait after a failed write of one workload; jittered."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +107,9 @@ class LoopSettings:
 
     credential_namespaces: tuple[str, ...] | None = None
     """Namespaces whose labelled Secrets may be sent to backends; None means every namespace (local mode)."""
+
+    agents: AgentSettings | None = None
+    """None: whether agents are run is no matter, as in the local mode."""
 
     cluster_domain: str = "cluster.local"
     """The cluster's DNS domain, in small letters: whole names of Services in `toolcrib.dev/hosts` end in it."""

@@ -17,8 +17,12 @@ def agent(**spec: Any) -> Manifest:
     return manifests.manifest("Agent", "sample", "default", **spec)
 
 
+KEYED = {**MODEL, "apiKeySecretRef": {"name": "model", "key": "token"}}
 GOOD = [
     agent(),
+    *(agent(run=each) for each in ({}, {"replicas": 0}, {"replicas": 100.0}, {"systemPrompt": ""}, None)),
+    agent(run={"task": "x" * 65_536, "systemPrompt": "п" * 60_000}, model=KEYED),
+    agent(model={**MODEL, "apiKeySecretRef": {"name": "model"}}),
     *(agent(suspended=each) for each in (True, False, None)),
     agent(reason="x" * 1024),
     agent(serviceAccountName="a.b"),
@@ -38,6 +42,16 @@ BAD = [
     *(agent(core=each) for each in (["read"], ["a/b", "a/b"], [])),
     *(agent(model=each) for each in ({}, {"name": "m", "baseURL": "ftp://x"})),
     agent(tools=["a/b"]),
+    *(agent(run={"replicas": each}) for each in (-1, 101)),
+    *(agent(run={"systemPrompt": each}) for each in ("x" * 65_537, "п" * 60_001, "a\0b")),
+    agent(run={"tools": []}),
+    *(agent(run={"task": each}, model=MODEL) for each in ("", "x" * 65_537)),
+    agent(run={"task": "x", "replicas": 1}, model=MODEL),
+    *(agent(run={"task": "x"}, model=each) for each in ({"name": "m"}, None)),
+    agent(model={"name": "m", "apiKeySecretRef": {"name": "model"}}),
+    agent(model={**MODEL, "apiKeySecretRef": {}}),
+    agent(model={**MODEL, "apiKeySecretRef": {"name": "A"}}),
+    agent(model={**MODEL, "apiKeySecretRef": {"name": "a", "key": "/"}}),
     *access_request_manifests.BAD,
 ]
 _FULL = agent(
@@ -47,6 +61,7 @@ _FULL = agent(
     reason="incident",
     mode="auto",
     core=["a/b"],
-    model=MODEL,
+    model=KEYED,
+    run={"task": "x", "systemPrompt": "y"},
 )
 FULL = {"Agent": _FULL, "AccessRequest": access_request_manifests.FULL}

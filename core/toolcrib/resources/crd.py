@@ -104,8 +104,23 @@ COLUMNS["Agent"] = [
         ".status.conditions[?(@.type=='Suspended')].status",
         "Whether its identities get nothing.",
     ),
-    _column("Account", ".spec.serviceAccountName", "Its ServiceAccount; its own name where empty."),
-    _column("Why", ".spec.reason", "Why it is suspended."),
+    _column(
+        "Deployed",
+        ".status.conditions[?(@.type=='Deployed')].status",
+        "Whether what the operator runs is as the Agent says; empty: it runs nothing.",
+    ),
+    _column("Tools", ".status.tools", "Tools that its account got at its last discovery.", kind="integer"),
+    _column(
+        "Discovering",
+        ".status.conditions[?(@.type=='Discovering')].reason",
+        "Whether its pods have discovered their tools.",
+        wide=True,
+    ),
+    _column("Last-Run", ".status.lastRun.outcome", "What became of its last task.", wide=True),
+    _column(
+        "Account", ".spec.serviceAccountName", "Its ServiceAccount; its own name where empty.", wide=True
+    ),
+    _column("Why", ".spec.reason", "Why it is suspended.", wide=True),
     _column("Mode", ".spec.mode", "How it uses tools.", wide=True),
     _column("Model", ".spec.model.name", "The model that it talks to.", wide=True),
     _REASON,
