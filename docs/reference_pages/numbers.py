@@ -70,8 +70,10 @@ LABELS = {
     "action": "What was decided about: `describe`, `load`, `call`.",
     "agent": "The caller's verified identity: `namespace/name` of a service account of the cluster, else `issuer:subject`, so that no two share one "
     "(in the subject `:`, `%`, `#` and what is no plain ASCII are percent-encoded). `other`: without a binding, or beyond the budget. `anonymous`: "
-    "without a token. At most 256 characters: what is longer ends in `#` and a hash. In the runner: the agent's name.",
+    "without a token. At most 256 characters: what is longer ends in `#` and a hash. In the runner: the agent's name. Of "
+    "`toolcrib_agent_suspended`: the Agent object.",
     "allowed": "`true` or `false`.",
+    "canary": "The ToolCanary: `namespace/name`.",
     "grant": "The binding: `namespace/name`, or the name of a cluster binding.",
     "change": "What became of an agent's tool: `gained`, `lost`, `changed`.",
     "kind": "The kind of object: `AgentScopeBinding`, `ClusterAgentScopeBinding`, `Tool`, `Namespace`. Of tokens: `prompt`, `completion`.",
@@ -95,7 +97,8 @@ LABELS = {
     "scope": "A scope that a binding grants; empty where it only denies.",
     "server": "The tool's `server`; empty where it has none. Of `toolcrib_server_up`: the ToolServer's name.",
     "server_namespace": "The namespace of a ToolServer.",
-    "state": "`Active`, `Deprecated` or `Disabled`.",
+    "side": "Of a trial: `candidate`, or `stable` for the tool's own definition.",
+    "state": "`Active`, `Deprecated` or `Disabled`. Of a ToolCanary: `Waiting` while the candidate is not served, `Running`, or its result.",
     "subject": "Whom a binding names, written as `agent` would be "
     "if the client's id or the user's name is the token's subject; a group as `group:NAME`.",
     "tool": "The tool's id, `namespace/name` of its object; empty where the caller may not know of it. In the runner: its listed name.",
@@ -118,6 +121,11 @@ BOUNDS = {
     "toolcrib_grant_info": f"operator's grants × {INFO_FACTOR}; subjects × scopes of each binding",
     "toolcrib_grant_expiry_timestamp_seconds": "operator's grants: the next to end",
     "toolcrib_grant_matched_tools": "operator's grants",
+    "toolcrib_agent_suspended": "operator's grants",
+    "toolcrib_canary_info": "100",
+    "toolcrib_canary_share_ratio": "100",
+    "toolcrib_canary_calls_total": "100 × 2",
+    "toolcrib_canary_failures_total": "100 × 2",
     "toolcrib_tool_info": "operator's tools",
     "toolcrib_tool_grants": "operator's tools",
     "toolcrib_audit_anchor_timestamp_seconds": "replicas of the registry",

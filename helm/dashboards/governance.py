@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import dashboard as builders
 
+from dashboards import agents
 from dashboards.common import (
     BLUE,
     CALLS_OF_AGENT,
@@ -79,6 +80,7 @@ def dashboard() -> builders.Dashboard:
     _glance(made)
     _grants(made)
     _refused(made)
+    agents.row(made)
     _loose_ends(made)
     return made.made
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import dashboard as builders
 
-from dashboards import servers
+from dashboards import fallbacks, servers
 from dashboards.common import (
     ANY,
     GREEN,
@@ -34,6 +34,7 @@ DEGRADED = 0.05
 """Share of searches, as the alert ToolcribSearchDegraded."""
 REPLICA = "{{pod}} {{instance}}"
 BAD = ((1, RED),)
+NAMESPACE = Column("namespace", "Namespace")
 
 
 def kept(window: str) -> str:
@@ -60,6 +61,7 @@ def dashboard() -> builders.Dashboard:
     _search(made)
     _operator(made)
     servers.row(made)
+    fallbacks.row(made)
     _processes(made)
     return made.made
 
@@ -563,11 +565,7 @@ def _processes(made: Page) -> None:
         listing(
             "Versions",
             (f"count by (namespace, version) ({select('toolcrib_build_info')})",),
-            (
-                Column("namespace", "Namespace"),
-                Column("version", "Version"),
-                Column("Value", "Replicas", width=90),
-            ),
+            (NAMESPACE, Column("version", "Version"), Column("Value", "Replicas", width=90)),
             "Versions of the registry that run. Two for long: a rolling update that hangs (`kubectl rollout status`).",
             sort="Version",
         ),

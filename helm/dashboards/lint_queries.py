@@ -13,9 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from dashboards.interpolate import ALL, Choice, interpolate, names_in
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
+RECORDED = Path(__file__).parents[1] / "toolcrib" / "rules" / "recording.yaml"
 TARGET_LABELS = frozenset({"namespace", "pod", "instance", "job", "service", "container", "endpoint", "node"})
 """Labels of scrape targets; none of them is a label of ours."""
 _ROW = re.compile(r"^\| `(\w+)` \| (\w+) \| ([^|]*) \|", re.MULTILINE)
@@ -27,6 +30,7 @@ _MATCHER = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)")
 _BY = re.compile(r"\b(?:by|on|group_left|group_right|without|ignoring)\s*\(([^)]*)\)")
 _GROUP = re.compile(r"\b(?:by|on)\s*\(([^)]*)\)")
 _BARE = re.compile(r"\btoolcrib_\w+\b(?!\{)")
+_NAME = re.compile(r"[a-zA-Z_:][\w:]*")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _OF_ONE_INSTALLATION = frozenset({"grant", "rule"})
 """Names that two installations may both have, of different things."""
@@ -45,7 +49,7 @@ class Metric:
 
 
 def reference(text: str | None = None) -> dict[str, Metric]:
-    """Every series of docs/reference/metrics.md by the name that a query uses."""
+    """Every series of docs/reference/metrics.md, and every recorded one, by the name that a query uses."""
     found: dict[str, Metric] = {
         "up": Metric("gauge", frozenset()),
         "process_resident_memory_bytes": Metric("gauge", frozenset()),
@@ -58,6 +62,12 @@ def reference(text: str | None = None) -> dict[str, Metric]:
             found[f"{name}_count"] = found[f"{name}_sum"] = Metric("counter", own)
         else:
             found[name] = Metric(kind, own)
+    for group in yaml.safe_load(RECORDED.read_text(encoding="utf-8"))["groups"]:
+        for rule in group["rules"]:
+            # one without a group has the labels of what it is made of
+            made_of = (found[name].labels for name in _NAME.findall(rule["expr"]) if name in found)
+            labels = by_labels(rule["expr"]) or frozenset[str]().union(*made_of)
+            found[rule["record"]] = Metric("gauge", frozenset(labels - TARGET_LABELS))
     return found
 
 

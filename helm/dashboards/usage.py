@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import dashboard as builders
 
+from dashboards import trials
 from dashboards.common import (
     CALLS_OF_AGENT,
     CALLS_OF_SERVER,
@@ -69,6 +70,7 @@ def dashboard() -> builders.Dashboard:
     _latency(made)
     _tools(made)
     _finding(made)
+    trials.row(made)
     _runner(made)
     return made.made
 

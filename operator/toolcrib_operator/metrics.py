@@ -19,6 +19,8 @@ from prometheus_client.registry import Collector
 from toolcrib import process
 from toolcrib.telemetry.metric import Metric
 from toolcrib.wire.imports import ServerOutcome
+from toolcrib_operator.counts.canaries import CanaryRows
+from toolcrib_operator.counts.canaries import rows as canary_rows
 from toolcrib_operator.counts.grants import Labels, Rows
 from toolcrib_operator.kinds.quotas import Quotas
 from toolcrib_operator.replicas.anchoring import Anchoring
@@ -100,6 +102,14 @@ GRANT_MATCHED_TOOLS = Metric(GaugeMetricFamily, "toolcrib_grant_matched_tools", 
     "Active tools that a binding grants, or denies where it only denies.")
 TOOL_INFO = Metric(GaugeMetricFamily, "toolcrib_tool_info", ("tool", "server", "state"),
     "Always 1: a tool that is published, with its state.")
+AGENT_SUSPENDED = Metric(GaugeMetricFamily, "toolcrib_agent_suspended", ("agent",), "Always 1: an Agent that is suspended.")
+CANARY_INFO = Metric(GaugeMetricFamily, "toolcrib_canary_info", ("canary", "tool", "state"),
+    "Always 1: a ToolCanary, with the state of its trial.")
+CANARY_SHARE_RATIO = Metric(GaugeMetricFamily, "toolcrib_canary_share_ratio", ("canary",),
+    "Share of the callers that get the candidate now; 0 while it is not served.")
+CANARY_CALLS = Metric(CounterMetricFamily, "toolcrib_canary_calls", ("canary", "side"), "Calls of a tool under trial.")
+CANARY_FAILURES = Metric(CounterMetricFamily, "toolcrib_canary_failures", ("canary", "side"),
+    "Those of them that count as failed when the trial is looked at.")
 TOOL_GRANTS = Metric(GaugeMetricFamily, "toolcrib_tool_grants", ("tool", "server"),
     "Bindings that grant a tool, whatever their dates.")
 SERIES_FOLDED = Metric(GaugeMetricFamily, "toolcrib_operator_series_folded", ("metric",),
@@ -146,7 +156,10 @@ class StateCollector(Collector):
         yield from _of_process()
         if leads and self._state.leading is not None:
             yield from _leading(self._state.leading)
-            yield from _grants(self._state.leading.loop.grants.rows(self._clock()))
+            loop = self._state.leading.loop
+            trials = canary_rows(loop.assessor.facts)
+            yield from _grants(loop.grants.rows(self._clock()), trials.left_out)
+            yield from _canaries(trials)
             yield from self._propagated.histogram.collect()
             yield from self._propagated.decisions.collect()
 
@@ -234,14 +247,23 @@ def _anchors(anchoring: Anchoring) -> Iterator[_Family]:
     yield _one(AUDIT_ANCHOR_FAILURES, anchoring.failures)
 
 
-def _grants(rows: Rows) -> Iterator[_Family]:
-    """Who is granted what, until when, and how far it reaches."""
+def _canaries(rows: CanaryRows) -> Iterator[_Family]:
+    """How the trials of definitions go."""
+    yield _of(CANARY_INFO, rows.info)
+    yield _of(CANARY_SHARE_RATIO, rows.share)
+    yield _of(CANARY_CALLS, rows.calls)
+    yield _of(CANARY_FAILURES, rows.failures)
+
+
+def _grants(rows: Rows, folded: Mapping[str, int]) -> Iterator[_Family]:
+    """Who is granted what, until when, and how far it reaches; who is suspended."""
     yield _of(GRANT_INFO, rows.grant_info)
     yield _of(GRANT_EXPIRY_TIMESTAMP_SECONDS, rows.grant_expiry)
     yield _of(GRANT_MATCHED_TOOLS, rows.grant_matched)
     yield _of(TOOL_INFO, rows.tool_info)
     yield _of(TOOL_GRANTS, rows.tool_grants)
-    yield _of(SERIES_FOLDED, {(metric,): float(count) for metric, count in rows.folded.items()})
+    yield _of(AGENT_SUSPENDED, rows.agent_suspended)
+    yield _of(SERIES_FOLDED, {(metric,): float(count) for metric, count in {**rows.folded, **folded}.items()})
 
 
 def _one(metric: Metric[Any], value: float) -> _Family:

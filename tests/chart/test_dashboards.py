@@ -14,7 +14,7 @@ import pytest
 
 from dashboards import lint
 from dashboards.interpolate import ALL, Choice, interpolate
-from observed import DEAD, DENIED_ONCE, UNREACHED, UNUSED, Observed, observed
+from observed import DEAD, DENIED_ONCE, DOWN, ON_TRIAL, SUSPENDED, UNREACHED, UNUSED, Observed, observed
 from realparts import prometheus as parts
 from realparts.required import require_real, required
 
@@ -72,6 +72,13 @@ def test_every_query_of_every_panel_returns_data(work: Observed) -> None:
             {"agent": DENIED_ONCE, "reason": "not_permitted", "action": "call"},
             1,
         ),
+        ("toolcrib-governance", "Suspended agents", {"agent": SUSPENDED}, 1),
+        (
+            "toolcrib-usage",
+            "Trials and what was decided",
+            {"canary": ON_TRIAL, "tool": "heist/calculator", "state": "Running"},
+            0.5,
+        ),
         ("toolcrib-usage", "Dead tools", {"tool": DEAD, "state": "Active"}, 1),
         ("toolcrib-usage", "Dead tools", {"tool": UNREACHED}, 1),
         ("toolcrib-health", "Leaders", {}, 1),
@@ -98,6 +105,14 @@ def test_what_was_used_is_neither_unused_nor_dead(work: Observed) -> None:
 
     assert "heist/safecracker" not in unused
     assert {"heist/calculator", "heist/file-reader"} & dead == set()
+
+
+def test_who_falls_back_and_who_is_unlike_itself_is_named(work: Observed) -> None:
+    assert _column(work, "toolcrib-health", "Tools that fall back", "tool") == {DOWN}
+    found = query(work, expression("toolcrib-governance", "Agents unlike themselves", "A"))
+    scores = {row["metric"]["agent"]: float(row["value"][1]) for row in found}
+    assert scores[SUSPENDED] == 1  # every call is refused
+    assert scores["heist/hacker"] > 0
 
 
 def test_choosing_an_agent_narrows_what_is_shown(work: Observed) -> None:
@@ -133,11 +148,11 @@ def plain(text: str, **chosen: list[str]) -> str:
     return interpolate(text, choice)
 
 
-def expression(uid: str, panel: str) -> str:
-    """The query of a panel that has one; of two panels with one title, the table's."""
+def expression(uid: str, panel: str, ref: str = "A") -> str:
+    """One query of a panel; of two panels with one title, the table's."""
     found = [p for p in PAGES[uid]["panels"] if p.get("title") == panel]
-    (target,) = max(found, key=lambda p: bool(p["type"] == "table"))["targets"]
-    return str(target["expr"])
+    targets = max(found, key=lambda p: bool(p["type"] == "table"))["targets"]
+    return next(str(target["expr"]) for target in targets if target["refId"] == ref)
 
 
 def query(work: Observed, text: str, **chosen: list[str]) -> list[dict[str, Any]]:

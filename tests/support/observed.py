@@ -18,14 +18,17 @@ import httpx
 import yaml
 
 from cluster import EXAMPLES, SYSTEM, Cluster, Replica
-from manifests import manifest, tool
+from manifests import manifest, service, tool
 from realparts.pki import Authority
 from realparts.processes import Child, clean_environment, free_port, listening, wait_until
 from realparts.prometheus import Prometheus
 
+RULES = EXAMPLES.parent / "helm" / "toolcrib" / "rules" / "recording.yaml"
+READS = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 EXPIRES = "2031-01-01T00:00:00Z"
 """Years away: shown as a grant with an end."""
 ENDED = "2021-01-01T00:00:00Z"
+SUSPENDED, ON_TRIAL, DOWN = "heist/suspect", "heist/calculator-words", "heist/away"
 UNREACHED, DEAD, UNUSED, DENIED_ONCE = (
     "heist/orphan",
     "heist/simulation-data",
@@ -39,12 +42,29 @@ def manifests(soon: str) -> list[dict[str, Any]]:
     return [
         _tool("orphan", ["nobody:use"], {"none": {}}),
         _tool("broken", ["broken:use"], _http("/no-such-path"), server="workshop"),
+        _tool(
+            "away", ["spare:use"], _http("/tools/calculator", "away"), annotations=READS, fallback=["spare"]
+        ),
+        _tool("spare", ["spare:use"], _http("/tools/calculator"), annotations=READS),
+        service("away", clusterIP=None),
+        manifest(
+            "ToolCanary",
+            ON_TRIAL.partition("/")[2],
+            "heist",
+            tool="calculator",
+            share=50,
+            candidate={"description": "Works out an arithmetic expression."},
+        ),
+        manifest("Agent", "suspect", "heist", suspended=True),
+        _account("suspect"),
+        _binding("suspect", "suspect", scopes=["calculator:use"]),
         _account("lookout"),
         _account("newcomer"),
         _account("stranger"),
         _binding("lookout", "lookout", scopes=["calculator:use"]),
         _binding("newcomer", "newcomer", scopes=["calculator:use"], expiresAt=soon),
         _binding("hacker-not-alarms", "hacker", tools={"deny": ["simulation_*"]}),
+        _binding("hacker-spare", "hacker", scopes=["spare:use"]),
         _binding("hacker-workshop", "hacker", scopes=["broken:use"], expiresAt=EXPIRES),
         _binding("safecracker-last-year", "safecracker", scopes=["database:read"], expiresAt=ENDED),
     ]
@@ -54,8 +74,8 @@ def _tool(name: str, scopes: list[str], backend: dict[str, Any], **spec: Any) ->
     return tool(name, description=f"The tool {name}.", scopes=scopes, backend=backend, **spec)
 
 
-def _http(path: str) -> dict[str, Any]:
-    return {"http": {"service": {"name": "example-tools", "port": 8080}, "path": path, "method": "POST"}}
+def _http(path: str, service: str = "example-tools") -> dict[str, Any]:
+    return {"http": {"service": {"name": service, "port": 8080}, "path": path, "method": "POST"}}
 
 
 def _binding(name: str, account: str, **spec: Any) -> dict[str, Any]:
@@ -74,7 +94,7 @@ class Observed:
         self.prometheus = prometheus
         self._cluster = cluster
         self._rounds = 0
-        crew = ("safecracker", "hacker", "newcomer", "stranger")
+        crew = ("safecracker", "hacker", "newcomer", "stranger", "suspect")
         self._tokens = {name: cluster.token("heist", name) for name in crew}
         self._http = httpx.Client(trust_env=False, timeout=30)
 
@@ -91,7 +111,9 @@ class Observed:
         self._call("hacker", "file_reader", {"filename": "guard_schedule.txt"})
         self._call("hacker", "broken", {})
         self._call("hacker", "simulation_data", {})
-        self._call("stranger", "calculator", {"expression": "1"})
+        self._call("hacker", "away", {"expression": "6 * 7"})
+        for who in ("stranger", "suspect"):
+            self._call(who, "calculator", {"expression": "1"})
         for query in ("work out a percentage", "zzzz qqqq"):
             body = {"query": query, "limit": 5, "min_score": 0.2}
             self._post("safecracker", "/v1/search", body)
@@ -154,7 +176,7 @@ class Observed:
 def observed(soon: str) -> Iterator[Observed]:
     """Everything up, scraped once, and nothing done yet; all of it ends with the block."""
     with contextlib.ExitStack() as stack:
-        quiet = {"embedder": {"kind": "none"}}
+        quiet = {"embedder": {"kind": "none"}, "backends": {DOWN: f"127.0.0.1:{free_port()}"}}
         cluster = stack.enter_context(Cluster(replicas=0, operators=0, store="embedded", registry=quiet))
         cluster.replicas += [Replica(cluster, "registry-0"), SecureReplica(cluster, "registry-1")]
         # started side by side: most of the time is Python's imports
@@ -225,7 +247,8 @@ def _scrapes(cluster: Cluster, runner_port: int) -> dict[str, Any]:
         "agents": [("safecracker-0", f"http://127.0.0.1:{runner_port}")],
     }
     return {
-        "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(RULES)],
         "scrape_configs": [
             {
                 "job_name": job,

@@ -1,4 +1,4 @@
-"""What the metrics tell about grants and tools, within a budget of series. Made once a revision, not once a scrape."""
+"""What the metrics tell about grants, tools and suspended agents: a budget of series, made once a revision, not a scrape."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ class Rows:
     grant_matched: Mapping[Labels, float] = field(default_factory=dict)
     tool_info: Mapping[Labels, float] = field(default_factory=dict)
     tool_grants: Mapping[Labels, float] = field(default_factory=dict)
+    agent_suspended: Mapping[Labels, float] = field(default_factory=dict)
     folded: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -37,7 +38,8 @@ class GrantCounts:
     Args:
         publisher: whose snapshot is told.
         reach: what has been counted of it.
-        grants: bindings with series of their own: the first by name; of expiry dates, the next to come.
+        grants: bindings with series of their own: the first by name; of expiry dates, the next to come. As many
+            suspended Agents.
         tools: tools with series of their own, the first by id.
     """
 
@@ -60,6 +62,7 @@ class GrantCounts:
         grants = (b for b in snapshot.bindings.values() if not b.suspends)
         bindings = sorted(grants, key=lambda b: (b.kind, grant(b)))
         own = bindings[: self._grants]
+        suspended = sorted(grant(b) for b in snapshot.bindings.values() if b.suspends)
         info = list(islice((row for b in own for row in _info(b)), self._grants * INFO_FACTOR))
         dated = [(b.expires_at, b) for b in bindings if b.expires_at is not None]
         dated.sort(key=lambda d: (d[0] <= now, d[0]))
@@ -72,12 +75,14 @@ class GrantCounts:
             grant_matched={(b.kind, grant(b)): self._reach.bindings.get(b.uid, 0) for b in own},
             tool_info={(t.tool_id, t.server or "", t.state.value): 1.0 for t in tools},
             tool_grants={(t.tool_id, t.server or ""): reached.get(t.tool_id, 0) for t in tools},
+            agent_suspended={(name,): 1.0 for name in suspended[: self._grants]},
             folded={
                 "toolcrib_grant_info": sum(_size(b) for b in bindings) - len(info),
                 "toolcrib_grant_expiry_timestamp_seconds": max(0, len(dated) - self._grants),
                 "toolcrib_grant_matched_tools": len(bindings) - len(own),
                 "toolcrib_tool_info": len(ids) - len(tools),
                 "toolcrib_tool_grants": len(ids) - len(tools),
+                "toolcrib_agent_suspended": max(0, len(suspended) - self._grants),
             },
         )
 

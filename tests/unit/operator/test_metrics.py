@@ -12,10 +12,11 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from manifests import binding, cluster_binding, tool
+from manifests import binding, cluster_binding, manifest, tool
 from operator_harness import MemoryReplica
 from registry_harness import binding as published_binding
 from registry_harness import tool as published_tool
+from toolcrib.canary.statistics import Outcome
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.wire.publish import PublishedSubject
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
@@ -25,6 +26,7 @@ from toolcrib_operator.elector import Elector
 from toolcrib_operator.errors import ClusterUnavailable
 from toolcrib_operator.health import serving
 from toolcrib_operator.kinds.table import WATCHED
+from toolcrib_operator.kinds.trials import Sides, Totals
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.metrics import Propagated
 from toolcrib_operator.objects import Ref
@@ -165,6 +167,45 @@ async def test_grants_tools_and_their_reach_are_told_with_their_ends() -> None:
         assert len(found["toolcrib_grant_info"]) == 3
 
 
+async def test_who_is_suspended_and_how_trials_go_is_told_by_name() -> None:
+    objects = [
+        tool("calculator"),
+        manifest("Agent", "odd", "heist", suspended=True, serviceAccountName="bot"),
+        manifest("Agent", "calm", "heist"),
+        manifest("ToolCanary", "words", "heist", tool="calculator", share=20, candidate={"description": "x"}),
+        manifest("ToolCanary", "lost", "heist", tool="nothing", candidate={"description": "x"}),
+    ]
+    async with leader(*objects) as made:
+        await until(lambda: made.publisher.snapshot.tools and made.publisher.snapshot.bindings)
+        facts = made.loop.assessor.facts
+        entry = made.world.get(Ref("ToolCanary", "heist/words"))
+        assert entry is not None
+        trial = facts.trials.of(entry)
+        trial.serving, trial.totals = True, Sides(Totals(called=300, failed=3), Totals(called=90, failed=9))
+        found = await made.scrape()
+
+        assert found["toolcrib_agent_suspended"] == {("heist/odd",): 1}
+        assert found["toolcrib_agents_suspended"] == {(): 1}
+        # canary, state, tool
+        assert set(found["toolcrib_canary_info"]) == {
+            ("heist/words", "Running", "heist/calculator"),
+            ("heist/lost", "Waiting", "heist/nothing"),
+        }
+        assert found["toolcrib_canary_share_ratio"] == {("heist/words",): 0.2, ("heist/lost",): 0}
+        calls, failures = found["toolcrib_canary_calls_total"], found["toolcrib_canary_failures_total"]
+        assert (calls["heist/words", "candidate"], calls["heist/words", "stable"]) == (90, 300)
+        assert (failures["heist/words", "candidate"], failures["heist/words", "stable"]) == (9, 3)
+        assert set(found["toolcrib_operator_series_folded"].values()) == {0}
+
+        trial.result = Outcome.WORSE
+        made.world.remove("Agent", "heist/odd")
+        await until(lambda: not made.publisher.snapshot.bindings)
+        found = await made.scrape()
+        assert ("heist/words", "Worse", "heist/calculator") in found["toolcrib_canary_info"]
+        assert found["toolcrib_canary_share_ratio"]["heist/words",] == 0
+        assert "toolcrib_agent_suspended" not in found
+
+
 async def test_a_standby_tells_only_what_it_knows() -> None:
     async with leader(tool("calculator"), binding("planner", ["calculator:use"])) as made:
         await until(lambda: made.loop.reach.bindings)
@@ -227,7 +268,8 @@ async def test_ten_thousand_tools_and_grants_make_a_bounded_number_of_series_and
     assert set(found["toolcrib_grant_matched_tools"].values()) <= {200, 0}
     # of dates, the next to come
     assert max(found["toolcrib_grant_expiry_timestamp_seconds"].values()) == pytest.approx(ends + 299)
-    assert found["toolcrib_operator_series_folded"] == {
+    folded = {name: count for name, count in found["toolcrib_operator_series_folded"].items() if count}
+    assert folded == {
         ("toolcrib_grant_info",): 20_001 - 600,
         ("toolcrib_grant_expiry_timestamp_seconds",): 10_001 - 300,
         ("toolcrib_grant_matched_tools",): 10_001 - 300,
