@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from chart import render
-from manifests import tool
+from manifests import manifest, tool
 from operator_harness import HttpReplica, OperatorProcess, conditions
 from realparts import loaded
 from realparts.apiserver import ApiServer
@@ -248,3 +248,37 @@ def test_a_tool_that_came_back_meanwhile_is_another_one(stage: Stage) -> None:
         with pytest.raises(CliError):
             source.approve(seen)
         assert "approvedDigest" not in stage.get()["spec"]
+
+
+def test_a_candidate_of_a_canary_is_reviewed_and_approved_like_a_tool(stage: Stage) -> None:
+    stage.approved("--yes")
+    stage.until("Approved")
+    words = {"tool": "calculator", "candidate": {"description": "Works out sums."}}
+    stage.apply(manifest("ToolCanary", "calculator", "heist", **words))
+
+    def candidate() -> dict[str, Any]:
+        found = json.loads(stage.asked("list", "-n", "heist", "-o", "json").stdout)
+        return next((each for each in found if each["kind"] == "ToolCanary"), {})
+
+    wait_until(lambda: candidate().get("reason") == "NeverApproved", 60, 0.5)
+    found = candidate()
+    assert (found["tool"], found["candidateOf"]) == (f"{KEY}~candidate", KEY)
+    shown = stage.asked("diff", f"{KEY}~candidate").stdout
+    assert (
+        '- description: "Answers what tests ask of calculator"\n  + description: "Works out sums."' in shown
+    )
+
+    refused = stage.asked("approve", f"{KEY}~candidate", "--yes", who=stage.reader)
+    assert refused.returncode == 4
+    assert "kubectl auth can-i approve tools.toolcrib.dev/calculator -n heist" in refused.stderr
+    printed = yaml.safe_load(stage.asked("approve", f"{KEY}~candidate", "-o", "yaml").stdout)
+    assert (printed["kind"], printed["metadata"]["name"]) == ("ToolCanary", "calculator")
+    assert printed["spec"] == {"approvedDigest": found["approvalDigest"]}
+    rejected = stage.asked("reject", f"{KEY}~candidate", "--reason", "too short")
+    assert rejected.returncode == 0, rejected.stderr
+    assert (candidate()["reason"], candidate()["message"]) == ("Rejected", "too short")
+
+    done = stage.asked("approve", f"{KEY}~candidate", "--digest", found["approvalDigest"])
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: stage.replica.snapshot.tools[KEY].candidate is not None)
+    assert candidate() == {}

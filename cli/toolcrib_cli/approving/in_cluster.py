@@ -7,14 +7,14 @@ from typing import Any
 
 from toolcrib.resources.tools import REJECTED_DIGEST, REJECTED_REASON
 from toolcrib_cli import kube_requests
-from toolcrib_cli.approving.shown import Shown, scanner_of, shown
+from toolcrib_cli.approving.shown import Shown, candidates, scanner_of, shown
 from toolcrib_cli.approving.source import key_of
 from toolcrib_cli.kube_requests import Hints
 from toolcrib_operator.adapters.kube import APPLY_PATCH, MERGE_PATCH, Kube
 
 _CONFLICT = (
     "another field manager holds approvedDigest: write it there (-o yaml prints it), or take it over with "
-    "--force-conflicts. If the Tool was recreated, look at it again"
+    "--force-conflicts. If the object was recreated, look at it again"
 )
 
 
@@ -30,8 +30,9 @@ class ClusterTools:
         servers = {key_of(each): each for each in kube_requests.listed(self._kube, "ToolServer", namespace)}
         bodies = kube_requests.listed(self._kube, "Tool", namespace)
         scanner = scanner_of(bodies)
-        found = (shown(each, servers, scanner) for each in bodies)
-        return sorted((each for each in found if each is not None), key=lambda each: each.key)
+        found = [each for body in bodies if (each := shown(body, servers, scanner)) is not None]
+        found += candidates(kube_requests.listed(self._kube, "ToolCanary", namespace), bodies, servers)
+        return sorted(found, key=lambda each: each.key)
 
     def approve(self, tool: Shown) -> None:
         """As `Source`; by server-side apply, so that a field manager that holds another digest is not overridden."""
@@ -54,14 +55,15 @@ class ClusterTools:
         self._write(tool, written, MERGE_PATCH, {"fieldManager": self._manager})
 
     def _write(self, tool: Shown, body: Any, content_type: str, query: Mapping[str, str]) -> None:
-        namespace, _, name = tool.key.partition("/")
-        may = f"kubectl auth can-i approve tools.toolcrib.dev/{name} -n {namespace}"
+        namespace, _, name = tool.object.partition("/")
+        of = (tool.stable or tool.tool).tool_id.partition("/")[2]
+        may = f"kubectl auth can-i approve tools.toolcrib.dev/{of} -n {namespace}"
         request = self._kube.request(
             "PATCH",
-            kube_requests.path("Tool", namespace, name),
+            kube_requests.path(tool.kind, namespace, name),
             query=query,
             body=body,
             content_type=content_type,
         )
-        hints = Hints(denied=f"you need the verb approve on it: {may}", conflict=_CONFLICT)
+        hints = Hints(denied=f"you need the verb approve on the Tool: {may}", conflict=_CONFLICT)
         kube_requests.asked(request, f"write {tool.key}", hints)

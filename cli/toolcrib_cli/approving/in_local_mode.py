@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from toolcrib_cli.approving.shown import Shown, scanner_of, shown
+from toolcrib_cli.approving.shown import Shown, candidates, scanner_of, shown
 from toolcrib_cli.approving.source import key_of
+from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.local import questions
 
 
@@ -17,18 +18,30 @@ class LocalTools:
 
     def tools(self, namespace: str | None) -> list[Shown]:
         """As `Source`."""
-        answer = questions.ask(self._folder, kind=["Tool", "ToolServer"], namespace=namespace)
+        answer = questions.ask(self._folder, kind=["Tool", "ToolServer", "ToolCanary"], namespace=namespace)
         objects = [each["object"] for each in answer["objects"]]
         servers = {key_of(each): each for each in objects if each["kind"] == "ToolServer"}
         bodies = [each for each in objects if each["kind"] == "Tool"]
         scanner = scanner_of(bodies)
-        found = (shown(each, servers, scanner) for each in bodies)
-        return [each for each in found if each is not None]
+        found = [each for body in bodies if (each := shown(body, servers, scanner)) is not None]
+        return found + candidates([o for o in objects if o["kind"] == "ToolCanary"], bodies, servers)
 
     def approve(self, tool: Shown) -> None:
         """As `Source`; it is in effect when this returns."""
+        _no_candidate(tool, f"write spec.approvedDigest: {tool.digest}")
         questions.decide(self._folder, {"tool": tool.key, "digest": tool.digest})
 
     def reject(self, tool: Shown, reason: str) -> None:
         """As `Source`; it is in effect when this returns."""
+        _no_candidate(tool, "remove spec.approvedDigest, or the canary")
         questions.decide(self._folder, {"tool": tool.key, "digest": tool.digest, "reject": reason})
+
+
+def _no_candidate(tool: Shown, instead: str) -> None:
+    """Raise CliError where the approval is in a manifest of the user's: that of a ToolCanary always is."""
+    if tool.stable is not None:
+        raise CliError(
+            "in the local mode the manifest of a ToolCanary says whether its candidate is approved",
+            hint=f"{instead} in the manifest of {tool.object}",
+            code=Exit.USAGE,
+        )

@@ -1,4 +1,4 @@
-"""A tool that needs approval, as somebody sees it who decides about it. Pure.
+"""A tool that needs approval, or a candidate of one, as somebody sees it who decides about it. Pure.
 
 The digest is reckoned from what is shown, not read from the status: an approval covers what its approver saw.
 """
@@ -14,17 +14,19 @@ from toolcrib import approvals, publishing
 from toolcrib.errors import InvalidManifest
 from toolcrib.lint.scanner import Scanner, WordScanner
 from toolcrib.lint.weaknesses import Weakness
-from toolcrib.resources import API_VERSION, Tool, ToolServer, parse
+from toolcrib.resources import API_VERSION, Tool, ToolCanary, ToolServer, parse
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.tools import REJECTED_DIGEST, REJECTED_REASON, Approval
 from toolcrib.wire.publish import PublishedTool
 
 REJECTED = "Rejected"
+CANDIDATE = "~candidate"
+"""Ends the key of a ToolCanary's candidate, so that a Tool and a ToolCanary of one name are two; no name holds a `~`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """One Tool with approval Manual: what it is now, what its status says, and what somebody wrote of a rejection."""
+    """One Tool with approval Manual, or a candidate of one: what it is, what its status says, and a rejection."""
+    """One Tool with approval Manual, or a candidate of such: what it is now, what its status says, and what somebody wrote of a rejection."""
 
     key: str
     tool: PublishedTool
@@ -36,6 +38,18 @@ class Shown:
     """What a scanner says of it."""
     server: Mapping[str, Any] = field(default_factory=dict)
     """Status of the ToolServer that it comes from."""
+    stable: PublishedTool | None = None
+    """Of a candidate: the tool that it would stand for, as everyone else has it."""
+
+    @property
+    def kind(self) -> str:
+        """Of the object that holds the approval."""
+        return "Tool" if self.stable is None else "ToolCanary"
+
+    @property
+    def object(self) -> str:
+        """namespace/name of that."""
+        return self.key.removesuffix(CANDIDATE)
 
     @property
     def digest(self) -> str:
@@ -49,7 +63,9 @@ class Shown:
 
     @property
     def before(self) -> dict[str, Any] | None:
-        """What was approved last, as far as it is kept."""
+        """What was approved last, as far as it is kept; of a candidate, the tool's own definition."""
+        if self.stable is not None:
+            return approvals.parts(self.stable)
         return approvals.recalled(self.status.get("approvedDefinition"))
 
     @property
@@ -119,10 +135,10 @@ class Shown:
     @property
     def approval(self) -> dict[str, Any]:
         """The partial manifest that approves what is shown."""
-        namespace, _, name = self.key.partition("/")
+        namespace, _, name = self.object.partition("/")
         return {
             "apiVersion": API_VERSION,
-            "kind": "Tool",
+            "kind": self.kind,
             "metadata": {"name": name, "namespace": namespace},
             "spec": {"approvedDigest": self.digest},
         }
@@ -132,6 +148,8 @@ class Shown:
         """All of it, for JSON."""
         return {
             "tool": self.key,
+            "kind": self.kind,
+            "candidateOf": None if self.stable is None else self.stable.tool_id,
             "reason": self.reason,
             "since": self.since or None,
             "message": self.message,
@@ -169,13 +187,10 @@ def shown(
         servers: ToolServers by namespace/name.
         scanner: what warns of it; it knows its neighbours.
     """
-    try:
-        found = parse({k: v for k, v in body.items() if k != "status"})
-        if not isinstance(found, Tool) or found.spec.approval is not Approval.MANUAL:
-            return None
-        published = publishing.tool(found, server=_server(found, servers))
-    except (InvalidManifest, ValueError):
+    read = _published(body, servers)
+    if read is None or read[0].spec.approval is not Approval.MANUAL:
         return None
+    found, published = read
     metadata = body["metadata"]
     return Shown(
         key=found.tool_id,
@@ -187,6 +202,68 @@ def shown(
         warnings=() if scanner is None else scanner.weaknesses(found),
         server=_status(found, servers),
     )
+
+
+def candidates(
+    canaries: Iterable[Mapping[str, Any]],
+    bodies: Iterable[Mapping[str, Any]],
+    servers: Mapping[str, Mapping[str, Any]],
+) -> list[Shown]:
+    """The candidates of ToolCanaries whose trial is not over, where the Tool needs approval.
+
+    Args:
+        canaries: objects as an API server has them.
+        bodies: Tools, at least those that the canaries name.
+        servers: ToolServers by namespace/name.
+    """
+    tools = {f"{b['metadata']['namespace']}/{b['metadata']['name']}": b for b in bodies}
+    found = (_candidate(body, tools, servers) for body in canaries)
+    return [each for each in found if each is not None]
+
+
+def _candidate(
+    body: Mapping[str, Any], tools: Mapping[str, Mapping[str, Any]], servers: Mapping[str, Mapping[str, Any]]
+) -> Shown | None:
+    status, metadata = body.get("status") or {}, body["metadata"]
+    try:
+        canary = parse({k: v for k, v in body.items() if k != "status"})
+    except (InvalidManifest, ValueError):
+        return None
+    if not isinstance(canary, ToolCanary) or status.get("result") is not None:
+        return None
+    spec, home = canary.spec, metadata["namespace"]
+    named = [
+        _published(tools[key], servers) if (key := f"{home}/{name}") in tools else None
+        for name in (spec.tool, spec.candidate.replacement)
+        if name is not None
+    ]
+    if None in named or (of := named[0]) is None or of[0].spec.approval is not Approval.MANUAL:
+        return None
+    other = named[1][1] if len(named) > 1 and named[1] is not None else None
+    return Shown(
+        key=f"{home}/{metadata['name']}{CANDIDATE}",
+        tool=publishing.candidate(of[1], canary, other).tool,
+        approved_digest=spec.approved_digest,
+        status=status,
+        annotations=metadata.get("annotations") or {},
+        uid=str(metadata.get("uid", "")),
+        stable=of[1],
+    )
+
+
+def _published(
+    body: Mapping[str, Any], servers: Mapping[str, Mapping[str, Any]]
+) -> tuple[Tool, PublishedTool] | None:
+    """A Tool and what the operator publishes of it; None where it is not valid."""
+    try:
+        found = parse({k: v for k, v in body.items() if k != "status"})
+        return (
+            (found, publishing.tool(found, server=_server(found, servers)))
+            if isinstance(found, Tool)
+            else None
+        )
+    except (InvalidManifest, ValueError):
+        return None
 
 
 def _status(tool: Tool, servers: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toolcrib_cli import options, output
-from toolcrib_cli.commands import completion
-from toolcrib_cli.commands.chosen import place
+from toolcrib_cli.commands.chosen import Namespace, place, space
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.examples import Example, examples
 from toolcrib_cli.output import Format
@@ -22,16 +21,6 @@ if TYPE_CHECKING:
     from toolcrib_cli.requesting.asked import Asked
     from toolcrib_cli.requesting.source import Source
 
-Namespace = Annotated[
-    str | None,
-    typer.Option(
-        "-n",
-        "--namespace",
-        help="Only this namespace.",
-        show_default="all",
-        autocompletion=completion.object_namespaces,
-    ),
-]
 Name = Annotated[
     str,
     typer.Argument(metavar="NAME", help="namespace/name of a request, or its name where only one has it."),
@@ -101,7 +90,7 @@ def approve(
 
     seconds = _seconds(duration)
     with _source(data, kubeconfig, context) as source:
-        bodies = source.objects(_space(name, namespace))
+        bodies = source.objects(space(name, namespace))
         asked = _one(all_asked(bodies), name)
         tools = [tool for tool in published(bodies) if tool.namespace == asked.request.metadata.namespace]
         username = source.username()
@@ -144,7 +133,7 @@ def reject(
             code=Exit.USAGE,
         )
     with _source(data, kubeconfig, context) as source:
-        asked = _one(all_asked(source.objects(_space(name, namespace))), name)
+        asked = _one(all_asked(source.objects(space(name, namespace))), name)
         check_open(asked)
         source.reject(asked, reason)
     output.line(f"{asked.key} rejected")
@@ -202,17 +191,6 @@ def _seconds(duration: str) -> float:
             code=Exit.USAGE,
         )
     return found
-
-
-def _space(name: str, namespace: str | None) -> str | None:
-    space, slash, _ = name.partition("/")
-    if slash and namespace not in (None, space):
-        raise CliError(
-            f"{name} is not in the namespace {namespace}",
-            hint=f"omit -n, or specify -n {space}",
-            code=Exit.USAGE,
-        )
-    return space if slash else namespace
 
 
 def _one(found: list[Asked], name: str) -> Asked:

@@ -1,4 +1,4 @@
-"""`toolcrib approvals`: tools with `approval: Manual` that wait for somebody, and what is decided about them."""
+"""`toolcrib approvals`: tools with `approval: Manual` and their candidates that wait for somebody, and what is decided."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 
 from toolcrib_cli import options, output
 from toolcrib_cli.commands import completion
-from toolcrib_cli.commands.chosen import place
+from toolcrib_cli.commands.chosen import Namespace, place, space
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.examples import Example, epilog, examples
 from toolcrib_cli.output import Format
@@ -42,20 +42,11 @@ def _tools(ctx: typer.Context, incomplete: str) -> list[str]:
     return [each for each in found if each not in named]
 
 
-Namespace = Annotated[
-    str | None,
-    typer.Option(
-        "-n",
-        "--namespace",
-        help="Only this namespace.",
-        show_default="all",
-        autocompletion=completion.object_namespaces,
-    ),
-]
 Tool = Annotated[
     str,
     typer.Argument(
-        help="namespace/name of a Tool, or its name where only one has it.", autocompletion=_tools
+        help="namespace/name of a Tool or ToolCanary, or its name where only one has it.",
+        autocompletion=_tools,
     ),
 ]
 Manager = Annotated[
@@ -75,7 +66,7 @@ def list_(
     context: options.Context = None,
     out: options.Output = Format.TABLE,
 ) -> None:
-    """List the tools that are quarantined, and why."""
+    """List the tools and candidates of ToolCanaries that are quarantined, and why."""
     with _source(data, kubeconfig, context) as source:
         every = source.tools(namespace)
     found = [each for each in every if all_tools or each.quarantined]
@@ -101,10 +92,12 @@ def diff(
 ) -> None:
     """Show how a tool differs from what was approved last; a tool that nobody approved is shown whole.
 
+    A candidate of a ToolCanary is compared with the tool's own definition.
+
     `-` is what was approved, `+` what the tool is now. Values are JSON in ASCII, so that nothing hides.
     """
     with _source(data, kubeconfig, context) as source:
-        found = _one(source.tools(_space(tool, namespace)), tool)
+        found = _one(source.tools(space(tool, namespace)), tool)
     if out is not Format.TABLE:
         from toolcrib import approvals
 
@@ -215,7 +208,7 @@ def reject(
             code=Exit.USAGE,
         )
     with _source(data, kubeconfig, context, field_manager) as source:
-        found = _one(source.tools(_space(tool, namespace)), tool)
+        found = _one(source.tools(space(tool, namespace)), tool)
         _same(found, digest)
         source.reject(found, reason)
     output.line(f"{found.key} rejected: {found.digest}")
@@ -246,22 +239,14 @@ def _source(
         yield ClusterTools(found, field_manager=field_manager, force=force)
 
 
-def _space(tool: str, namespace: str | None) -> str | None:
-    space, slash, _ = tool.partition("/")
-    if slash and namespace not in (None, space):
-        raise CliError(
-            f"{tool} is not in the namespace {namespace}",
-            hint=f"omit -n, or specify -n {space}",
-            code=Exit.USAGE,
-        )
-    return space if slash else namespace
-
-
 def _one(found: list[Shown], tool: str) -> Shown:
-    matching = [each for each in found if each.key == tool or each.key.partition("/")[2] == tool]
+    matching = [each for each in found if tool in (each.key, each.key.partition("/")[2])]
+    # a Tool comes before a ToolCanary of its name, which is NAME~candidate
+    matching = matching or [each for each in found if tool in (each.object, each.object.partition("/")[2])]
     if not matching:
         raise CliError(
-            f"there is no Tool {tool} with approval Manual", hint="`toolcrib approvals list --all` lists them"
+            f"there is no Tool {tool} with approval Manual, and no candidate of one",
+            hint="`toolcrib approvals list --all` lists them",
         )
     if len(matching) > 1:
         keys = ", ".join(each.key for each in matching)
@@ -273,9 +258,9 @@ def _chosen(source: Source, names: list[str], namespace: str | None) -> list[Sho
     """The tools of these names, or all that wait. No namespace is read that is not asked for: rights may be of one."""
     if not names:
         return [each for each in source.tools(namespace) if each.quarantined]
-    spaces = {name: _space(name, namespace) for name in names}
-    found = {space: source.tools(space) for space in dict.fromkeys(spaces.values())}
-    chosen = (_one(found[space], name) for name, space in spaces.items())
+    spaces = {name: space(name, namespace) for name in names}
+    found = {home: source.tools(home) for home in dict.fromkeys(spaces.values())}
+    chosen = (_one(found[home], name) for name, home in spaces.items())
     return list({each.key: each for each in chosen}.values())
 
 
@@ -298,7 +283,8 @@ def _changed(key: str) -> CliError:
 
 
 def _print(tool: Shown) -> None:
-    output.line(f"{tool.key}: {tool.reason}", style="bold")
+    of = "" if tool.stable is None else f", a candidate of {tool.stable.tool_id}"
+    output.line(f"{tool.key}: {tool.reason}{of}", style="bold")
     if tool.before is None:
         output.line("  No approved definition is kept: this is the whole tool")
     for text in tool.changes:

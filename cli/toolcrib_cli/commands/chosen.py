@@ -6,13 +6,43 @@ import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from toolcrib_cli import options, output
-from toolcrib_cli.errors import CliError
+from toolcrib_cli.commands import completion
+from toolcrib_cli.errors import CliError, Exit
 
 if TYPE_CHECKING:
     from toolcrib_operator.adapters.kube import Kube
+
+Namespace = Annotated[
+    str | None,
+    typer.Option(
+        "-n",
+        "--namespace",
+        help="Only this namespace.",
+        show_default="all",
+        autocompletion=completion.object_namespaces,
+    ),
+]
+
+
+def space(key: str, namespace: str | None) -> str | None:
+    """The namespace of `namespace/name`, else that of -n; None: of any.
+
+    Raises:
+        CliError: they differ.
+    """
+    own, slash, _ = key.partition("/")
+    if slash and namespace not in (None, own):
+        raise CliError(
+            f"{key} is not in the namespace {namespace}",
+            hint=f"omit -n, or specify -n {own}",
+            code=Exit.USAGE,
+        )
+    return own if slash else namespace
 
 
 @contextmanager
