@@ -25,8 +25,8 @@ CANDIDATE = "~candidate"
 
 
 @dataclass(frozen=True, slots=True)
+class Shown:
     """One Tool with approval Manual, or a candidate of one: what it is, what its status says, and a rejection."""
-    """One Tool with approval Manual, or a candidate of such: what it is now, what its status says, and what somebody wrote of a rejection."""
 
     key: str
     tool: PublishedTool
