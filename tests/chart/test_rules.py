@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from realparts import prometheus
+from realparts import processes, prometheus
 from realparts.required import require_prometheus
 
 ROOT = Path(__file__).parents[2]
@@ -56,6 +56,7 @@ def test_promtool_accepts_the_rule_file(path: Path) -> None:
     require_prometheus()
     done = subprocess.run(
         [prometheus.path_of("promtool"), "check", "rules", "--lint-fatal", path],
+        env=processes.clean_environment(processes.GO_COMMANDS),
         capture_output=True,
         text=True,
     )
@@ -66,7 +67,10 @@ def test_promtool_accepts_the_rule_file(path: Path) -> None:
 def test_the_unit_tests_of_the_rules_pass(path: Path) -> None:
     require_prometheus()
     done = subprocess.run(
-        [prometheus.path_of("promtool"), "test", "rules", path], capture_output=True, text=True
+        [prometheus.path_of("promtool"), "test", "rules", path],
+        env=processes.clean_environment(processes.GO_COMMANDS),
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

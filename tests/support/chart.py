@@ -113,7 +113,7 @@ def helm(*arguments: str, kubeconfig: Path | None = None) -> subprocess.Complete
     require_real("helm")
     # what it remembers of an API server goes with that server's folder; without one it writes nothing
     home = (kubeconfig.parent if kubeconfig else Path(tempfile.gettempdir())) / "toolcrib-test-helm"
-    settings = {"HOME": str(home), "HELM_CACHE_HOME": str(home / "cache")}
+    settings = {"HOME": str(home), "HELM_CACHE_HOME": str(home / "cache"), **processes.GO_COMMANDS}
     if kubeconfig:
         settings["KUBECONFIG"] = str(kubeconfig)
     return subprocess.run(

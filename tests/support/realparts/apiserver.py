@@ -196,6 +196,7 @@ class ApiServer:
             "KUBECACHEDIR": str(self.directory / "kubectl-cache"),
             "HOME": str(self.directory),
             "KUBERC": "off",
+            **processes.GO_COMMANDS,
         }
         return subprocess.run(
             [self._programs["kubectl"], *args],
