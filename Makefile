@@ -10,6 +10,8 @@ JOBS ?= 2
 # Files in their own order: pytest-xdist would begin with those of many tests, and end with one process in a long test of
 # real servers while the others have nothing to do. In their own order the many short ones of tests/unit come last.
 DIST := --dist loadfile --no-loadscope-reorder
+# Files with tests of a mark: to import all others takes every process 40 s of processor time.
+MARKED = $(shell grep -rlE 'pytest\.mark\.$(1)\b' --include='test_*.py' tests/$(2) | sort)
 # what `make image` may be given
 TAG ?= toolcrib:dev
 BASE_IMAGE ?=
@@ -83,7 +85,7 @@ build-tools: env ## Find or build (once, with Go, about 20 minutes) the real ser
 	@$(BIN)/python tests/support/realparts/build.py
 
 test-long: env build-tools ## Run the tests that keep real servers busy for long: upgrades, dashboards and rules in a real Prometheus
-	TOOLCRIB_REQUIRE_REAL=1 $(BIN)/python -m pytest -n $(JOBS) $(DIST) -m "long and not node" $(ARGS)
+	TOOLCRIB_REQUIRE_REAL=1 $(BIN)/python -m pytest -n $(JOBS) $(DIST) -m "long and not node" $(call MARKED,long) $(ARGS)
 
 cluster-demo: env build-tools ## The tour of the cluster, against a real API server and a real Weaviate on loopback
 	@exec $(BIN)/python examples/cluster/demo.py $(ARGS)
@@ -93,7 +95,7 @@ cluster-test: env ## The image in a real docker, the chart on a real node: insta
 	@$(BIN)/python tests/support/realparts/debian.py --node
 	@$(BIN)/python tests/support/realparts/build.py --node
 	@$(BIN)/python tests/support/realparts/images.py pause weaviate toolcrib
-	TOOLCRIB_REQUIRE_REAL=1 $(BIN)/python -m pytest -m node -v tests/component tests/cluster/node $(ARGS)
+	TOOLCRIB_REQUIRE_REAL=1 $(BIN)/python -m pytest -m node -v $(call MARKED,node,component) tests/cluster/node $(ARGS)
 
 fresh-machine-test: env build-tools ## Every step of the README on a new Debian of its own (namespaces, no docker); needs root on Linux
 	$(BIN)/python -m pytest -m fresh -v -s tests/fresh $(ARGS)
@@ -113,7 +115,7 @@ mcp-conformance: env ## MCP's conformance suite against /mcp/direct, in both rev
 
 mcp-peers: env ## MCP clients and servers of others against a registry: SDKs, frameworks, the inspector; needs npm, once
 	@$(BIN)/python $(PEERS)/environments.py
-	$(BIN)/python -m pytest -n $(JOBS) $(DIST) -m peers tests/peers tests/cluster $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) $(DIST) -m peers tests/peers $(call MARKED,peers,cluster) $(ARGS)
 
 frameworks: env ## Agents of other people's frameworks against a registry, one script for all; writes the table of docs/guides/frameworks.md; ARGS=--changed checks it
 	@PYTHONPATH=tests/support $(BIN)/python -m frameworks.conformance $(ARGS)

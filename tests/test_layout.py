@@ -198,3 +198,15 @@ def test_what_proves_a_promise_of_security_is_marked_as_a_guarantee() -> None:
 
     assert {part for part in PROMISES if not any(part in str(p) for p in marked)} == set()
     assert [str(p.relative_to(ROOT)) for p in proving if p not in marked] == []
+
+
+@pytest.mark.parametrize("name", ["long", "node", "peers"])
+def test_a_mark_that_chooses_files_is_written_in_each_of_them(name: str) -> None:
+    """The Makefile hands pytest the files in which it finds one; what another file marked would never run."""
+    here = [p for p in tracked() if p.suffix == ".py" and p.relative_to(ROOT).parts[0] == "tests"]
+    marking = [p for p in here if re.search(rf"\bmark\.{name}\b|add_marker\(.{name}", p.read_text())]
+
+    assert marking
+    assert [str(p.relative_to(ROOT)) for p in marking if not p.name.startswith("test_")] == []
+    written = [p for p in here if re.search(rf"\bmark\.{name}\b", p.read_text())]
+    assert [p for p in written if f"pytest.mark.{name}" not in p.read_text()] == []
