@@ -105,6 +105,18 @@ def pytest_configure(config: pytest.Config) -> None:
     reports.register(config)
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """What is loaded for thousands of tests stays: no collection of garbage goes through it again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     # A whole node or machine is made only where it is asked for by its marker, whatever else a `-m` says; so are the

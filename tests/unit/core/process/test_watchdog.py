@@ -126,6 +126,8 @@ def test_a_pass_over_everything_is_told_from_an_automatic_collection() -> None:
 
     assert set(run(work).places()) == {PASS}
     assert kept
+    del kept
+    gc.freeze()  # as the suite had it
 
 
 def test_a_loop_that_is_still_held_is_logged_before_it_ends(caplog: pytest.LogCaptureFixture) -> None:
