@@ -30,6 +30,28 @@ def registry() -> Iterator[RunningRegistry]:
         yield r
 
 
+@pytest.fixture(scope="module")
+def agents_schema(registry: RunningRegistry) -> Any:
+    return schema_of(registry, registry.url)
+
+
+@pytest.fixture(scope="module")
+def admin() -> Iterator[RunningRegistry]:
+    with running_registry([tool("calculator")]) as r:
+        yield r
+
+
+@pytest.fixture(scope="module")
+def admin_schema(admin: RunningRegistry) -> Any:
+    return schema_of(admin, admin.admin_url)
+
+
+def schema_of(running: RunningRegistry, url: str) -> Any:
+    schema = schemathesis.openapi.from_dict(running.http.get(url + "/openapi.json").json())
+    schema.config.update(base_url=url)
+    return schema
+
+
 def operations(document: dict[str, Any]) -> list[tuple[str, str]]:
     return [(method.upper(), path) for path, item in document["paths"].items() for method in item]
 
@@ -97,13 +119,9 @@ AGENT_PATHS = [
 @pytest.mark.parametrize(("method", "path"), AGENT_PATHS)
 @pytest.mark.parametrize("known", [True, False])
 def test_no_request_gets_an_answer_that_is_not_documented(
-    registry: RunningRegistry, method: str, path: str, known: bool
+    registry: RunningRegistry, agents_schema: Any, method: str, path: str, known: bool
 ) -> None:
-    document = registry.http.get(registry.url + "/openapi.json").json()
-    schema = schemathesis.openapi.from_dict(document)
-    schema.config.update(base_url=registry.url)
-
-    run(schema, method, path, registry.auth("team", "bot") if known else {})
+    run(agents_schema, method, path, registry.auth("team", "bot") if known else {})
 
 
 @pytest.mark.parametrize(
@@ -119,12 +137,10 @@ def test_no_request_gets_an_answer_that_is_not_documented(
         ("POST", "/v1/admin/outbox"),
     ],
 )
-def test_the_admin_channel_is_documented_as_it_is(method: str, path: str) -> None:
-    with running_registry([tool("calculator")]) as r:
-        document = r.http.get(r.admin_url + "/openapi.json").json()
-        schema = schemathesis.openapi.from_dict(document)
-        schema.config.update(base_url=r.admin_url)
-        run(schema, method, path, r.admin_auth(), examples=10)
+def test_the_admin_channel_is_documented_as_it_is(
+    admin: RunningRegistry, admin_schema: Any, method: str, path: str
+) -> None:
+    run(admin_schema, method, path, admin.admin_auth(), examples=10)
 
 
 def test_every_route_is_in_the_document_and_in_these_runs(registry: RunningRegistry) -> None:
