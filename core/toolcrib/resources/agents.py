@@ -11,7 +11,7 @@ from pydantic import Field
 from toolcrib.resources.backends import SECRET_KEY, URL
 from toolcrib.resources.bindings import Subject, SubjectKind
 from toolcrib.resources.conditions import Conditions
-from toolcrib.resources.meta import DnsSubdomain, ListOf, Model, ObjectMeta, Rule, Whole
+from toolcrib.resources.meta import WHOLE, DnsSubdomain, ListOf, Model, ObjectMeta, Rule
 
 MODE = r"^(static|dynamic|cached|batched|hybrid|auto)$"
 TOOL_ID = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
@@ -76,8 +76,8 @@ class AgentRun(Model):
         description="One task, run once by a Job. Another task, prompt, mode or model is another run, by another Job. Absent: a"
         " Deployment that follows the registry.",
     )
-    replicas: Whole | None = Field(
-        default=None, ge=0, le=100, description="Pods of the Deployment; 1 if absent. Not with task."
+    replicas: Annotated[int, Field(ge=0, le=100), WHOLE] | None = Field(
+        default=None, description="Pods of the Deployment; 1 if absent. Not with task."
     )
     system_prompt: str | None = Field(
         default=None,

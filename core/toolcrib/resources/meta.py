@@ -95,7 +95,9 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Whole = Annotated[int, BeforeValidator(_whole)]
+WHOLE = BeforeValidator(_whole)
+"""For an optional integer with bounds: those stand before it, else no schema has them."""
+Whole = Annotated[int, WHOLE]
 """An integer; 80.0 is one too, as for the API server."""
 
 
