@@ -57,7 +57,12 @@ def test_helm_lint_has_nothing_to_say(name: str) -> None:
 @pytest.mark.parametrize("name", MATRIX)
 def test_no_object_is_rendered_twice(name: str) -> None:
     rendered = render(MATRIX[name])
-    keys = [(named(item), item["metadata"].get("namespace", "")) for item in rendered.objects]
+    keys = [
+        (named(item), item["metadata"].get("namespace", ""))
+        for item in rendered.objects
+        # an Agent that an uninstall deletes is written down a second time
+        if item["kind"] != "Agent" or "run" in item["spec"]
+    ]
     assert len(keys) == len(set(keys))
 
 

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from chart import CHART, Object, Rendered, render
+from chart_agents import agent_pods
 from chart_values import MATRIX
 from realparts import prometheus
 from realparts.required import require_prometheus
@@ -35,7 +36,8 @@ def _jobs(monitor: Object) -> set[str]:
 
 
 def test_pods_say_where_their_metrics_are() -> None:
-    for where, pod in render(MATRIX["agents"]).pods():
+    rendered = render(MATRIX["agents"])
+    for where, pod in (*rendered.pods(), *agent_pods(rendered)):
         annotations = pod["metadata"].get("annotations", {})
         component = pod["metadata"]["labels"]["app.kubernetes.io/component"]
         expected = {
@@ -150,6 +152,10 @@ def test_by_dns_every_part_is_found_under_a_headless_service_without_any_rights(
         discovery = job["dns_sd_configs"][0]
         name, _, domain = discovery["names"][0].partition(".")
         assert domain == "toolcrib-system.svc.corp.local"
+        others = (
+            ["toolcrib-agent-metrics.team-b.svc.corp.local"] if job["job_name"] == "toolcrib-agent" else []
+        )
+        assert discovery["names"][1:] == others
         service = services[name]
         assert service["clusterIP"] == "None"
         assert service["publishNotReadyAddresses"] is True, "a pod that is not ready has the more to say"
@@ -157,7 +163,7 @@ def test_by_dns_every_part_is_found_under_a_headless_service_without_any_rights(
         assert port["port"] == discovery["port"]
         pods = [
             pod
-            for _, pod in rendered.pods()
+            for _, pod in (*rendered.pods(), *agent_pods(rendered))
             if service["selector"].items() <= pod["metadata"]["labels"].items()
         ]
         assert pods
@@ -169,12 +175,13 @@ def test_by_dns_every_part_is_found_under_a_headless_service_without_any_rights(
 
 def test_by_the_api_server_every_part_is_found_by_its_labels_and_port() -> None:
     rendered = render(MATRIX["prometheus-asks-kubernetes"])
-    pods = [pod for _, pod in rendered.pods()]
+    pods = [pod for _, pod in (*rendered.pods(), *agent_pods(rendered))]
     jobs = _scrape_config(rendered)["scrape_configs"]
     assert len(jobs) == 3
     for job in jobs:
         discovery = job["kubernetes_sd_configs"][0]
-        assert discovery["namespaces"]["names"] == ["toolcrib-system"]
+        others = ["team-b"] if job["job_name"] == "toolcrib-agent" else []
+        assert discovery["namespaces"]["names"] == ["toolcrib-system", *others]
         wanted = dict(pair.split("=") for pair in discovery["selectors"][0]["label"].split(","))
         port = next(rule["regex"] for rule in job["relabel_configs"] if rule["action"] == "keep")
         found = [pod for pod in pods if wanted.items() <= pod["metadata"]["labels"].items()]
@@ -186,8 +193,10 @@ def test_by_the_api_server_every_part_is_found_by_its_labels_and_port() -> None:
 
 def test_prometheus_gets_the_right_to_find_pods_and_no_other() -> None:
     rendered = render(MATRIX["prometheus-asks-kubernetes"])
-    role = rendered.one("Role", "toolcrib-prometheus")
-    assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
+    roles = [item for item in rendered.of("Role") if item["metadata"]["name"] == "toolcrib-prometheus"]
+    assert [role["metadata"].get("namespace") for role in roles] == [None, "team-b"]
+    for role in roles:
+        assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
     subjects = rendered.one("RoleBinding", "toolcrib-prometheus")["subjects"]
     assert subjects == [{"kind": "ServiceAccount", "name": "prometheus", "namespace": "monitoring"}]
 

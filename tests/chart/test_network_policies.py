@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from chart import CHART, Object, Rendered, helm, render
+from chart_agents import agent_pods
 from chart_values import MATRIX
 from realparts.apiserver import ApiServer
 
@@ -258,6 +259,38 @@ def test_what_the_cluster_says_of_its_api_server_is_open(
         rules = _policy(rendered, component)["egress"]
         open_to = [rule for rule in rules if _ports(rule) == [443, 6443, api_server_elsewhere]]
         assert _reaches(open_to, reached), component
+
+
+def test_pods_of_agents_reach_the_registry_from_each_of_their_namespaces_and_nothing_else_of_the_cluster() -> (
+    None
+):
+    rendered = render(
+        MATRIX["agents"] | {"networkPolicy": {"agentNamespaces": {"matchLabels": {"no": "body"}}}}
+    )
+    policies = [
+        item for item in rendered.of("NetworkPolicy") if item["metadata"]["name"] == "toolcrib-agents"
+    ]
+    assert [item["metadata"]["namespace"] for item in policies] == ["toolcrib-system", "team-b"]
+    registry = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "toolcrib-system"}},
+        **_component("registry"),
+    }
+    pods = [pod["metadata"]["labels"] for _, pod in agent_pods(rendered)]
+    for policy in policies:
+        spec = policy["spec"]
+        assert [rule["to"] for rule in spec["egress"] if _ports(rule) == ["agents"]] == [[registry]]
+        assert not _reaches(spec["egress"], "10.0.0.1")
+        assert all(spec["podSelector"]["matchLabels"].items() <= labels.items() for labels in pods)
+    admitted = [
+        peer
+        for rule in _policy(rendered, "registry")["ingress"]
+        if _ports(rule) == ["agents"]
+        for peer in rule["from"]
+    ]
+    (peer,) = [peer for peer in admitted if peer.keys() == {"namespaceSelector", "podSelector"}]
+    assert peer["podSelector"] == policies[0]["spec"]["podSelector"]
+    (named,) = peer["namespaceSelector"]["matchExpressions"]
+    assert (named["key"], named["values"]) == ("kubernetes.io/metadata.name", ["toolcrib-system", "team-b"])
 
 
 def test_rules_of_ones_own_are_added() -> None:

@@ -35,7 +35,7 @@ _SETS = {
     "everything": _EVERYTHING,
     "embedded with Prometheus": MATRIX["embedded"] | {"monitoring": _EVERYTHING["monitoring"]},
     "cert-manager": {"tls": {"mode": "certManager"}},
-    "prometheus-asks-kubernetes": MATRIX["prometheus-asks-kubernetes"] | {"agents": []},
+    "prometheus-asks-kubernetes": MATRIX["prometheus-asks-kubernetes"] | {"agents": {}},
     "external-weaviate": MATRIX["external-weaviate"],
 }
 
@@ -64,6 +64,6 @@ def test_every_list_may_be_null(name: str) -> None:
     for path in paths:
         _with(nulls, path, None)
 
-    assert ("agents",) in paths
+    assert ("agents", "items") in paths
     assert ("networkPolicy", "extraIngress") in paths
     assert snapshot(render(nulls)) == snapshot(render(_SETS[name]))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from chart import Object, Rendered, containers, named, render
+from chart_agents import agent_pods, agent_workloads
 from chart_values import MATRIX
 from toolcrib.resources import admission
 
@@ -26,8 +27,8 @@ _CHARTS_OWN = {
     "app.kubernetes.io/name",
     "app.kubernetes.io/instance",
     "app.kubernetes.io/component",
-    "toolcrib.dev/agent",
 }
+_OPERATORS_OWN = {"app.kubernetes.io/name", "app.kubernetes.io/component", "app.kubernetes.io/managed-by"}
 
 
 def _matches(selector: dict[str, str], labels: dict[str, str]) -> bool:
@@ -35,7 +36,7 @@ def _matches(selector: dict[str, str], labels: dict[str, str]) -> bool:
 
 
 def _pod_labels(rendered: Rendered) -> list[dict[str, str]]:
-    return [pod["metadata"]["labels"] for _, pod in rendered.pods()]
+    return [pod["metadata"]["labels"] for _, pod in (*rendered.pods(), *agent_pods(rendered))]
 
 
 def _selectors(item: Object) -> list[dict[str, str]]:
@@ -66,7 +67,9 @@ def test_every_selector_finds_pods_of_the_release(name: str) -> None:
             continue  # of `networkPolicy.tools`: the pods of somebody's tools, in their namespace
         for selector in _selectors(item):
             assert any(_matches(selector, labels) for labels in pods), f"{named(item)}: {selector}"
-            assert "app.kubernetes.io/instance" in selector, named(item)
+            # the operator, of which there is one a cluster, knows no release
+            ours = {"app.kubernetes.io/instance": "toolcrib"}.items() <= selector.items()
+            assert ours or selector["app.kubernetes.io/managed-by"] == "toolcrib-operator", named(item)
 
 
 @pytest.mark.parametrize("name", MATRIX)
@@ -78,12 +81,27 @@ def test_a_component_selects_its_own_pods_alone(name: str) -> None:
         assert {labels["app.kubernetes.io/component"] for labels in found} == {component}, named(item)
 
 
-def test_each_agent_runner_has_pods_of_its_own() -> None:
-    agents = [
-        item for item in render(MATRIX["agents"]).of("Deployment") if "-agent-" in item["metadata"]["name"]
+def test_an_agent_with_a_task_is_a_job_and_one_without_a_deployment() -> None:
+    made = {item["kind"]: item for item in agent_workloads(render(MATRIX["agents"]))}
+    assert made.keys() == {"Job", "Deployment"}
+    assert made["Deployment"]["metadata"]["name"] == "agent-reader"
+    assert made["Deployment"]["spec"]["replicas"] == 2
+    accounts = [item["spec"]["template"]["spec"]["serviceAccountName"] for item in made.values()]
+    assert accounts == ["toolcrib-agent-safecracker", "toolcrib-agent-reader"]
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["upgrade", "first install"])
+def test_agents_follow_the_kind_where_the_cluster_does_not_have_it_yet(known: bool) -> None:
+    """Helm looks every kind up before it creates anything: an ordinary object of a new kind would stop the install."""
+    there = ["toolcrib.dev/v1alpha1/Agent"] if known else []
+    hooks = [
+        (item["metadata"]["annotations"].get("helm.sh/hook"), "run" in item["spec"])
+        for item in render(MATRIX["agents"] | {"commonAnnotations": {"a": "b"}}, api_versions=there).of(
+            "Agent"
+        )
     ]
-    selectors = [item["spec"]["selector"]["matchLabels"]["toolcrib.dev/agent"] for item in agents]
-    assert selectors == ["safecracker", "reader"]
+    last, first = ("pre-delete", False), ("post-install,post-upgrade,post-rollback", True)
+    assert hooks == ([(None, True)] * 2 if known else [first, last] * 2)
 
 
 @pytest.mark.parametrize("name", MATRIX)
@@ -114,7 +132,7 @@ def test_selectors_hold_nothing_that_a_user_or_a_version_changes() -> None:
     """The selector of a Deployment cannot be changed: an upgrade would fail."""
     for item in render(MATRIX["extras"]).of(*_SELECTING):
         for selector in _selectors(item):
-            assert selector.keys() <= _CHARTS_OWN, named(item)
+            assert selector.keys() <= _CHARTS_OWN or selector.keys() == _OPERATORS_OWN, named(item)
 
 
 def test_common_labels_and_annotations_are_on_every_object() -> None:
@@ -198,6 +216,8 @@ def test_nothing_in_a_release_points_into_another_namespace_by_accident(name: st
         [item for item in render(MATRIX[name], release="blue", namespace="one").objects if _ours(item)]
     )
     assert "toolcrib-system" not in text
+    # as the operator marks what it runs
+    text = text.replace('"app.kubernetes.io/managed-by": "toolcrib-operator"', "")
     assert not re.search(r'"toolcrib-(operator|registry|weaviate|ca)\b', text)
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from chart import Object, Rendered, containers, render
-from chart_values import COMPONENTS, MATRIX, extras
+from chart_agents import agent_pods
+from chart_values import COMPONENTS, MATRIX, agent_pod, extras
 
 _VOLUMES = {
     "configMap",
@@ -110,7 +111,7 @@ def _audiences(pod: Object) -> set[str]:
 def test_each_projected_token_is_for_one_audience() -> None:
     pods = {
         pod["metadata"]["labels"]["app.kubernetes.io/component"]: pod
-        for _, pod in render(MATRIX["agents"]).pods()
+        for _, pod in (*render(MATRIX["agents"]).pods(), *agent_pods(render(MATRIX["agents"])))
     }
     assert _audiences(pods["operator"]) == {"toolcrib-admin"}
     assert _audiences(pods["agent"]) == {"toolcrib"}
@@ -120,9 +121,8 @@ def test_each_projected_token_is_for_one_audience() -> None:
 
 def test_agents_get_tokens_for_the_registrys_audience_whatever_it_is() -> None:
     rendered = render(MATRIX["agents"] | {"registry": {"audience": "tools.example.com"}})
-    for where, pod in rendered.pods():
-        if pod["metadata"]["labels"]["app.kubernetes.io/component"] == "agent":
-            assert _audiences(pod) == {"tools.example.com"}, where
+    for where, pod in agent_pods(rendered):
+        assert _audiences(pod) == {"tools.example.com"}, where
     assert "tools.example.com" in rendered.one("ConfigMap", "toolcrib-registry")["data"]["registry.yaml"]
 
 
@@ -161,13 +161,10 @@ def test_every_volume_is_mounted_and_every_mount_has_a_volume(name: str) -> None
         assert volumes == mounts, where
 
 
-@pytest.mark.parametrize("component", [*COMPONENTS, "agent"])
+@pytest.mark.parametrize("component", COMPONENTS)
 def test_what_people_add_to_a_component_reaches_its_pods_and_no_others(component: str) -> None:
     added = extras(component)
-    values: dict[str, Any] = {component: added}
-    if component == "agent":
-        values = {"agents": [MATRIX["agents"]["agents"][0] | added]}
-    for where, pod in render(values).pods():
+    for where, pod in render({component: added}).pods():
         text = json.dumps(pod)
         if pod["metadata"]["labels"]["app.kubernetes.io/component"] != component:
             assert f"env-{component}" not in text, (
@@ -283,10 +280,34 @@ def test_the_test_of_a_release_passes_with_the_right_answer_alone(
     assert done.returncode == code, done.stdout
 
 
+def test_what_people_set_for_agents_reaches_the_pods_of_all_of_them() -> None:
+    rendered = render(MATRIX["extras"])
+    given = agent_pod()
+    pods = [pod for _, pod in agent_pods(rendered)]
+    assert pods
+    for pod in pods:
+        spec = pod["spec"]
+        assert given["extraEnv"][0] in _own(pod)[0]["env"]
+        assert pod["metadata"]["labels"]["example.com/label"] == "agent"
+        assert pod["metadata"]["annotations"]["example.com/annotation"] == "agent"
+        assert spec["imagePullSecrets"] == [{"name": "pull"}]
+        assert _own(pod)[0]["image"] == f"toolcrib@{MATRIX['extras']['image']['digest']}"
+        for field in given.keys() - {"extraEnv", "podLabels", "podAnnotations"}:
+            assert spec[field] == given[field], field
+
+
+def test_no_agent_pod_has_a_list_of_tools() -> None:
+    for where, pod in agent_pods(render(MATRIX["agents"] | {"tls": {"mode": "off"}})):
+        names = {item["name"] for item in _own(pod)[0]["env"]}
+        assert not {name for name in names if "TOOL" in name.removeprefix("TOOLCRIB_")} - {
+            "TOOLCRIB_CORE_TOOLS"
+        }, where
+
+
 @pytest.mark.parametrize("text", ["Sum $(HOME) up", "$$(HOME)", "$5 or $$ or $(", "$(TOOLCRIB_URL"])
 def test_a_task_reaches_its_agent_to_the_letter(text: str) -> None:
-    agent = MATRIX["agents"]["agents"][0] | {"task": text, "systemPrompt": text}
-    pod = render({"agents": [agent]}).one("Deployment", "toolcrib-agent-safecracker")["spec"]["template"]
+    agent = MATRIX["agents"]["agents"]["items"][0] | {"task": text, "systemPrompt": text}
+    ((_, pod),) = agent_pods(render({"agents": {"items": [agent]}}))
     found = {item["name"]: item.get("value", "") for item in _own(pod)[0]["env"]}
     for name in ("TOOLCRIB_TASK", "TOOLCRIB_SYSTEM_PROMPT"):
         assert _as_the_kubelet_reads_it(found[name]) == text

@@ -53,9 +53,10 @@ def test_a_typo_is_refused_at_every_level_and_named() -> None:
 
 @pytest.mark.parametrize("level", ["agents", "issuers"])
 def test_a_typo_in_an_entry_of_a_list_is_refused(level: str) -> None:
-    entry = (MATRIX["ingress"] if level == "issuers" else MATRIX["agents"])[level][0]
-    said = refused({level: [entry | {"tpyo": 1}]})
-    assert f"at '/{level}/0'" in said
+    entry = MATRIX["ingress"]["issuers"][0] if level == "issuers" else MATRIX["agents"]["agents"]["items"][0]
+    entries = [entry | {"tpyo": 1}]
+    said = refused({level: entries if level == "issuers" else {"items": entries}})
+    assert f"at '/{level}{'' if level == 'issuers' else '/items'}/0'" in said
     assert "'tpyo'" in said
 
 
@@ -283,8 +284,39 @@ _CONTRADICTIONS: dict[str, tuple[Values, str]] = {
     ),
     "agents who could publish": ({"registry": {"audience": "toolcrib-admin"}}, "every agent could publish"),
     "an issuer twice": ({"issuers": MATRIX["ingress"]["issuers"] * 2}, "is listed twice: keep one entry"),
-    "an agent twice": ({"agents": MATRIX["agents"]["agents"][:1] * 2}, "is used twice: rename one"),
-    "an agent without a model": ({"agents": [{"name": "a", "task": "do"}]}, "set model.url and model.name"),
+    "an agent twice": (
+        {"agents": {"items": MATRIX["agents"]["agents"]["items"][:1] * 2}},
+        "is used twice: rename one",
+    ),
+    "an agent without a model": (
+        {"agents": {"items": [{"name": "a", "task": "do"}]}},
+        "set model.url and model.name",
+    ),
+    "pods of an agent whose task is run once": (
+        {"agents": {"items": [MATRIX["agents"]["agents"]["items"][0] | {"replicas": 2}]}},
+        "remove replicas",
+    ),
+    "a key for no endpoint": (
+        {"agents": {"items": [{"name": "a", "model": {"apiKeySecret": {"name": "key"}}}]}},
+        "set the endpoint that the key is for",
+    ),
+    "agents as a list, as they were": ({"agents": [{"name": "a"}]}, "write its entries under agents.items"),
+    "what is set for all agents at once": (
+        {"agents": {"items": [{"name": "a", "nodeSelector": {"a": "b"}}]}},
+        "agents.items[0].nodeSelector is set for all agents at once: move it to agents.pod.nodeSelector",
+    ),
+    "an image for one agent": (
+        {"agents": {"items": [{"name": "a", "image": {"tag": "1"}}]}},
+        "move it to agents.image",
+    ),
+    "a container beside an agent": (
+        {"agents": {"items": [{"name": "a", "extraContainers": [{"name": "b"}]}]}},
+        "agents.items[0].extraContainers was removed",
+    ),
+    "agents that could not verify the registry": (
+        MATRIX["cert-manager"] | {"agents": {"namespaces": ["team-a"]}},
+        "agents need a ConfigMap with the authority's certificates",
+    ),
     "registrations at home": (
         {"runtimeRegistration": {"enabled": True, "namespace": "toolcrib-system"}},
         "belong in another",
@@ -312,8 +344,8 @@ _CONTRADICTIONS: dict[str, tuple[Values, str]] = {
     "the registry's variable": (_env("registry", "TOOLCRIB_REPLICA"), "registry.extraEnv: TOOLCRIB_REPLICA"),
     "Weaviate's variable": (_env("weaviate", "LOG_LEVEL"), "weaviate.extraEnv: LOG_LEVEL"),
     "an agent's variable": (
-        {"agents": [{"name": "a"}, {"name": "b", "extraEnv": [{"name": "TOOLCRIB_URL", "value": "u"}]}]},
-        "agents[1].extraEnv: TOOLCRIB_URL",
+        {"agents": {"pod": {"extraEnv": [{"name": "TOOLCRIB_URL", "value": "u"}]}}},
+        "agents.pod.extraEnv: TOOLCRIB_URL",
     ),
     "a label of ours for all": (
         {"commonLabels": {"app.kubernetes.io/part-of": "platform"}},
@@ -328,8 +360,8 @@ _CONTRADICTIONS: dict[str, tuple[Values, str]] = {
         "registry.service.labels: app.kubernetes.io/name",
     ),
     "a label of ours for an agent": (
-        {"agents": [{"name": "a", "podLabels": {"toolcrib.dev/agent": "b"}}]},
-        "agents[0].podLabels: toolcrib.dev/agent",
+        {"agents": {"pod": {"podLabels": {"toolcrib.dev/agent": "b"}}}},
+        "agents.pod.podLabels: toolcrib.dev/agent",
     ),
     "nothing may be away": (
         {"registry": {"pdb": {"maxUnavailable": 0}}},
@@ -360,8 +392,7 @@ def test_values_that_contradict_each_other_are_refused_with_the_remedy(name: str
 def test_what_only_looks_like_a_secret_or_a_variable_of_ours_is_taken() -> None:
     """Names of files and of Services, and variables that the chart does not set as the values are."""
     config = {"store": {"api_key_file": "/etc/key"}, "backends": {"team/my-token": "127.0.0.1:80"}}
-    agent = {"name": "a", "extraEnv": [{"name": "TOOLCRIB_TASK", "value": "read"}]}
-    assert render({"registry": {"config": config}, "agents": [agent]}).objects
+    assert render({"registry": {"config": config}}).objects
 
 
 def test_a_registry_that_is_switched_off_needs_no_other_budget() -> None:

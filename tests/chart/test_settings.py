@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from chart import Object, Rendered, render
+from chart_agents import agent_pods
 from chart_values import MATRIX
 from toolcrib_operator import options
 from toolcrib_operator.settings import OperatorSettings
@@ -90,10 +91,10 @@ def test_names_in_the_certificate_are_those_under_which_the_registry_is_verified
 
 @pytest.mark.parametrize("name", ["agents", "extras", "prometheus-operator"])
 def test_agent_runners_take_their_options(name: str) -> None:
-    container = _container(render(MATRIX[name]), "agent")
-    arguments = [text for text in container["args"] if not text.startswith("--extra=")]
-    assert arguments[:2] == ["agent", "run"]
-    given: dict[str, Any] = vars(parser().parse_args(arguments[2:]))
+    _, pod = next(agent_pods(render(MATRIX[name])))
+    (container,) = pod["spec"]["containers"]
+    assert container["args"][:2] == ["agent", "run"]
+    given: dict[str, Any] = vars(parser().parse_args(container["args"][2:]))
     settings = RUNNER.read(given, _environment(container))
     assert settings.registry_url == "https://toolcrib-registry.toolcrib-system.svc"
     assert settings.metrics_port == 8092
@@ -201,7 +202,7 @@ def test_the_authority_is_copied_to_namespaces_that_shall_trust_it() -> None:
     copies = [
         item for item in render(MATRIX["agents"]).of("ConfigMap") if item["metadata"]["name"] == "toolcrib-ca"
     ]
-    assert {item["metadata"].get("namespace") for item in copies} == {"toolcrib-system", "team-a"}
+    assert {item["metadata"].get("namespace") for item in copies} == {"toolcrib-system", "team-a", "team-b"}
     assert len({item["data"]["ca.crt"] for item in copies}) == 1
 
 

@@ -5,13 +5,20 @@ from typing import Any
 Values = dict[str, Any]
 
 _MODEL = {"name": "gpt-5-mini", "url": "https://models.example.com/v1"}
-_AGENTS = [
+_AGENTS: list[Values] = [
     {
         "name": "safecracker",
         "task": "How long does it take?",
         "model": _MODEL | {"apiKeySecret": {"name": "model-key", "key": "api-key"}},
     },
-    {"name": "reader", "task": "Read the schedule.", "model": _MODEL},
+    {
+        "name": "reader",
+        "systemPrompt": "Read.",
+        "mode": "hybrid",
+        "core": ["heist/file-reader"],
+        "replicas": 2,
+        "model": _MODEL,
+    },
 ]
 _ISSUERS = [
     {
@@ -85,6 +92,14 @@ def extras(component: str) -> Values:
     }
 
 
+def agent_pod() -> Values:
+    """One of everything that people set for the pods of Agents, named as in `extras`."""
+    given = extras("agent")
+    others = ("extraEnvFrom", "extraVolumes", "extraVolumeMounts", "extraArgs", "initContainers", "extraContainers",
+              "serviceAccount")  # fmt: skip
+    return {key: value for key, value in given.items() if key not in others}
+
+
 def _node_terms(component: str) -> Values:
     expression = {"key": "example.com/pool", "operator": "In", "values": [component]}
     return {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
@@ -121,7 +136,10 @@ MATRIX: dict[str, Values] = {
             "ca": {"configMap": "corp-ca"},
         }
     },
-    "agents": {"agents": _AGENTS, "tls": {"trustNamespaces": ["team-a"]}},
+    "agents": {
+        "agents": {"items": _AGENTS, "namespaces": ["team-b"]},
+        "tls": {"trustNamespaces": ["team-a"]},
+    },
     "ingress": {
         "registry": {
             "publicHost": _HOST,
@@ -145,7 +163,7 @@ MATRIX: dict[str, Values] = {
     },
     "single": {"operator": {"replicas": 1}, "registry": {"replicas": 1}},
     "prometheus-operator": {
-        "agents": _AGENTS,
+        "agents": {"items": _AGENTS, "namespaces": ["team-b"]},
         "monitoring": {
             "scrapeAnnotations": False,
             "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
@@ -166,7 +184,7 @@ MATRIX: dict[str, Values] = {
         },
     },
     "prometheus-asks-kubernetes": {
-        "agents": _AGENTS,
+        "agents": {"items": _AGENTS, "namespaces": ["team-b"]},
         "monitoring": {
             "scrapeConfig": {
                 "enabled": True,
@@ -196,7 +214,7 @@ MATRIX: dict[str, Values] = {
         },
     },
     "narrow-network": {
-        "agents": _AGENTS,
+        "agents": {"items": _AGENTS, "namespaces": ["team-b"]},
         "metrics": {
             "from": {"namespaces": ["monitoring"], "pods": {"app.kubernetes.io/name": "prometheus"}},
             "reasons": "full",
@@ -227,7 +245,10 @@ MATRIX: dict[str, Values] = {
     "numbers": {
         "nameOverride": "true",
         "fullnameOverride": "toolcrib",
-        "agents": [_AGENTS[0] | {"name": name} for name in ("1", "1e3", "true", "null")],
+        "agents": {
+            "items": [_AGENTS[0] | {"name": name} for name in ("1", "1e3", "true", "null")],
+            "namespaces": ["123"],
+        },
         "credentials": {"namespaces": ["123", "1e3"]},
         "runtimeRegistration": {"enabled": True, "namespace": "456"},
         "tls": {"trustNamespaces": ["123"]},
@@ -277,7 +298,7 @@ MATRIX: dict[str, Values] = {
     },
     "extras": {
         **{component: extras(component) for component in COMPONENTS},
-        "agents": [_AGENTS[0] | extras("agent")],
+        "agents": {"items": _AGENTS[:1], "pod": agent_pod()},
         "commonLabels": {"example.com/owner": "platform"},
         "commonAnnotations": {"example.com/ticket": "42"},
         "imagePullSecrets": [{"name": "pull"}],

@@ -29,30 +29,12 @@ EXAMPLES = ROOT / "examples"
 SYSTEM = "toolcrib-system"
 RELEASE = "toolcrib"
 IMAGES = ("pause", "weaviate", "toolcrib")
-TASK = 'call calculator {"expression": "310 / 4.5"}'
 
 Values = dict[str, Any]
 
 
 def values() -> Values:
-    """The chart's values on this node: its images, small requests, and one agent with a model that is a script."""
-    scripted = {
-        "name": "model",
-        "image": "toolcrib:test",
-        "imagePullPolicy": "Never",
-        "command": ["python3", "-m", "toolcrib_runner.scripted", "--port", "8090"],
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-    }
-    agent = {
-        "name": "safecracker",
-        "task": TASK,
-        "model": {"name": "toolcrib-scripted", "url": "http://127.0.0.1:8090/v1"},
-        "extraContainers": [scripted],
-    }
+    """The chart's values on this node: its images, small requests, an agent of the release and those of the heist."""
     small = {"requests": {"cpu": "20m"}, "limits": {"memory": "1Gi"}}
     return {
         "image": {"repository": "toolcrib", "tag": "test", "pullPolicy": "Never"},
@@ -62,7 +44,7 @@ def values() -> Values:
         },
         "operator": {"resources": small},
         "registry": {"resources": small},
-        "agents": [agent],
+        "agents": {"items": [{"name": "safecracker"}], "namespaces": ["heist"]},
     }
 
 
@@ -98,6 +80,8 @@ class NodeCluster:
         """`helm upgrade --install` with the values of this node; `more` options come last."""
         file = self.node.folder / "values.json"
         file.write_text(json.dumps(self.values))
+        # the chart makes a Role and a ConfigMap in it
+        self.node.kubectl("apply", "-f", str(EXAMPLES / "heist" / "00-namespace.yaml"))
         waiting = ["--wait", "--timeout", "240s"] if wait else []
         return self.helm(
             "upgrade", "--install", RELEASE, str(chart), "--namespace", SYSTEM, "--create-namespace",
@@ -111,9 +95,8 @@ class NodeCluster:
         return said
 
     def apply_heist(self) -> None:
-        """The example's manifests, and its tools as pods; the chart's agent may calculate and simulate."""
+        """The example's manifests, and its tools as pods; the release's own agent may calculate and simulate."""
         self.node.kubectl("apply", "-f", str(EXAMPLES / "heist"))
-        self._trust_registry("heist")
         self.apply_tools()
         self.node.apply(agent_binding("calculator:use", "simulation:read"))
 
@@ -126,13 +109,34 @@ class NodeCluster:
             container["args"] = ["example-tools", "--host=0.0.0.0", "--port=8080", "--unverified"]
         self.node.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(objects))
 
-    def _trust_registry(self, namespace: str) -> None:
-        """Give the namespace the chart's authority, by which its tools fetch the keys of assertions."""
-        made = self.node.kubectl(
-            "create", "configmap", f"{RELEASE}-ca", "-n", namespace, f"--from-file=ca.crt={self.ca_file}",
-            "--dry-run=client", "-o", "yaml",
-        )  # fmt: skip
-        self.node.kubectl("apply", "-f", "-", input=made)
+    def apply_crew(self) -> None:
+        """The heist's Agents, each with `run`, and the script in the place of their model."""
+        manifest = (EXAMPLES / "cluster" / "heist-agents.yaml").read_text()
+        self.node.kubectl("apply", "-f", "-", input=manifest.replace("toolcrib:0.1.0", "toolcrib:test"))
+
+    def agent(self, name: str, namespace: str = SYSTEM) -> dict[str, Any]:
+        """An Agent."""
+        found: dict[str, Any] = self.node.get("agents.toolcrib.dev", name, "-n", namespace)
+        return found
+
+    def agent_pods(self, name: str, namespace: str = SYSTEM) -> list[dict[str, Any]]:
+        """The pods that the operator runs for an Agent, ended ones too."""
+        label = f"app.kubernetes.io/managed-by=toolcrib-operator,toolcrib.dev/agent={name}"
+        found: list[dict[str, Any]] = self.node.get("pods", "-n", namespace, "-l", label)["items"]
+        return found
+
+    def agent_pod(self, name: str, namespace: str = SYSTEM) -> dict[str, Any]:
+        """The one pod of an Agent, once it is Ready: it has discovered."""
+        found: list[dict[str, Any]] = []
+
+        def ready() -> bool:
+            found[:] = [
+                pod for pod in self.agent_pods(name, namespace) if "deletionTimestamp" not in pod["metadata"]
+            ]
+            return len(found) == 1 and condition(found[0], "Ready") == "True"
+
+        self.node.until(ready, timeout=120, interval=0.3)
+        return found[0]
 
     def create_catalog(self) -> int:
         """The catalog's tools, eight at a time, with their namespace and grants; how many tools the cluster has then."""
@@ -405,7 +409,7 @@ def _selector(component: str) -> str:
 
 
 def agent_binding(*scopes: str) -> dict[str, Any]:
-    """What the chart's agent `safecracker` may use."""
+    """What the release's agent `safecracker` may use."""
     safecracker = {"kind": "ServiceAccount", "namespace": SYSTEM, "name": f"{RELEASE}-agent-safecracker"}
     return binding("chart-agent", scopes, subjects=[safecracker])
 

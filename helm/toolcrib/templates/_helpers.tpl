@@ -132,6 +132,41 @@ labels:
 {{- toJson . | sha256sum | trunc 16 -}}
 {{- end -}}
 
+{{/* `agents.items`; none where `agents` is a list, which is refused with a hint. */}}
+{{- define "toolcrib.agents.items" -}}
+{{- if kindIs "map" .Values.agents }}{{ .Values.agents.items | default list | toJson }}{{ else }}[]{{ end -}}
+{{- end -}}
+
+{{/* Namespaces in which the operator may run Agents, as JSON: `agents.namespaces`, and the release's own where `agents.items` are. */}}
+{{- define "toolcrib.agentNamespaces" -}}
+{{- $all := list -}}
+{{- if kindIs "map" .Values.agents -}}
+{{- $all = .Values.agents.namespaces | default list -}}
+{{- if .Values.agents.items -}}{{- $all = prepend $all .Release.Namespace -}}{{- end -}}
+{{- end -}}
+{{- $all | uniq | toJson -}}
+{{- end -}}
+
+{{/* Labels of the pods that the operator runs for Agents; it sets them itself. */}}
+{{- define "toolcrib.agentPods" -}}
+app.kubernetes.io/name: toolcrib
+app.kubernetes.io/component: agent
+app.kubernetes.io/managed-by: toolcrib-operator
+{{- end -}}
+
+{{/* The ServiceAccount of an entry of `agents.items`: (list $ ENTRY). */}}
+{{- define "toolcrib.agentAccount" -}}
+{{- $entry := index . 1 -}}
+{{- dig "serviceAccount" "name" "" $entry | default (printf "%s-agent-%s" (include "toolcrib.fullname" (index . 0)) $entry.name) -}}
+{{- end -}}
+
+{{/* The ConfigMap with the authority's certificates that pods of Agents mount, in each of their namespaces. */}}
+{{- define "toolcrib.agentCA" -}}
+{{- if eq (include "toolcrib.tls" .) "true" -}}
+{{- .Values.tls.ca.configMap | default (printf "%s-ca" (include "toolcrib.fullname" .)) -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The operator as the API server knows it. */}}
 {{- define "toolcrib.operator.user" -}}
 {{- printf "system:serviceaccount:%s:%s" .Release.Namespace (include "toolcrib.serviceAccountName" (list . .Values.operator "operator")) -}}

@@ -89,6 +89,17 @@ and MicroK8s, say, have others than most.
   {{- include "toolcrib.flow.ports" (uniq $ports) | nindent 2 }}
 {{- end -}}
 
+{{/* To the cluster's DNS. */}}
+{{- define "toolcrib.flow.dns" -}}
+- to:
+    {{- toYaml .Values.networkPolicy.dnsEgress | nindent 4 }}
+  ports:
+    {{- range .Values.networkPolicy.dnsPorts }}
+    - {protocol: UDP, port: {{ . }}}
+    - {protocol: TCP, port: {{ . }}}
+    {{- end }}
+{{- end -}}
+
 {{/* To public addresses, and to none that is private, shared or link-local. */}}
 {{- define "toolcrib.flow.outside" -}}
 - to:

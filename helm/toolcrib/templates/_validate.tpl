@@ -171,16 +171,7 @@
 {{- if and $v.metrics.from.pods (not $v.metrics.from.namespaces) -}}
 {{- $problems = append $problems "metrics.from.pods is set without namespaces, so nobody may scrape: set metrics.from.namespaces too" -}}
 {{- end -}}
-{{- $names := dict -}}
-{{- range $i, $agent := $v.agents -}}
-{{- if hasKey $names $agent.name -}}
-{{- $problems = append $problems (printf "agents[%d].name %s is used twice: rename one" $i $agent.name) -}}
-{{- end -}}
-{{- $_ := set $names $agent.name true -}}
-{{- if and $agent.task (not (dig "model" "url" "" $agent)) -}}
-{{- $problems = append $problems (printf "agents[%d] (%s) has a task but no model: set model.url and model.name" $i $agent.name) -}}
-{{- end -}}
-{{- end -}}
+{{- $problems = concat $problems (include "toolcrib.validate.agents" . | fromJsonArray) -}}
 {{- $address := dig "spec" "clusterIP" "" (lookup "v1" "Service" "default" "kubernetes" | default dict) -}}
 {{- if and $address (not $v.egress.cluster) (not (regexMatch "^(10\\.|192\\.168\\.|172\\.(1[6-9]|2[0-9]|3[01])\\.|f[cd])" $address)) -}}
 {{- $problems = append $problems (printf "Services of this cluster have public addresses such as %s, and the registry calls Services at private addresses only: set egress.cluster to the Service range and the pod range, e.g. {34.118.224.0/20,10.0.0.0/8} on GKE" $address) -}}
@@ -200,6 +191,53 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Agents, and values of before they were objects of their own. */}}
+{{- define "toolcrib.validate.agents" -}}
+{{- $tls := .Values.tls -}}
+{{- $problems := list -}}
+{{- if and (kindIs "slice" .Values.agents) .Values.agents -}}
+{{- $problems = append $problems "agents is a list: write its entries under agents.items, and what they say about pods (resources, nodeSelector, ...) once under agents.pod" -}}
+{{- end -}}
+{{- $pod := list "resources" "podLabels" "podAnnotations" "extraEnv" "podSecurityContext" "securityContext" "terminationGracePeriodSeconds" "nodeSelector" "affinity" "tolerations" "topologySpreadConstraints" "priorityClassName" "runtimeClassName" "hostAliases" "dnsConfig" -}}
+{{- $names := dict -}}
+{{- range $i, $agent := include "toolcrib.agents.items" . | fromJsonArray -}}
+{{- $at := printf "agents.items[%d]" $i -}}
+{{- if hasKey $names $agent.name -}}
+{{- $problems = append $problems (printf "%s.name %s is used twice: rename one" $at $agent.name) -}}
+{{- end -}}
+{{- $_ := set $names $agent.name true -}}
+{{- if and $agent.task (not (dig "model" "url" "" $agent)) -}}
+{{- $problems = append $problems (printf "%s (%s) has a task but no model: set model.url and model.name" $at $agent.name) -}}
+{{- end -}}
+{{- if and $agent.task (hasKey $agent "replicas") -}}
+{{- $problems = append $problems (printf "%s (%s) has a task and replicas: a task is run once, by one pod; remove replicas" $at $agent.name) -}}
+{{- end -}}
+{{- if and (dig "model" "apiKeySecret" "name" "" $agent) (not (dig "model" "url" "" $agent)) -}}
+{{- $problems = append $problems (printf "%s (%s) has a key but no model.url: set the endpoint that the key is for" $at $agent.name) -}}
+{{- end -}}
+{{- range $key, $_ := omit $agent "name" "replicas" "task" "systemPrompt" "mode" "core" "model" "serviceAccount" -}}
+{{- if has $key $pod -}}
+{{- $problems = append $problems (printf "%s.%s is set for all agents at once: move it to agents.pod.%s" $at $key $key) -}}
+{{- else if eq $key "image" -}}
+{{- $problems = append $problems (printf "%s.image is set for all agents at once: move it to agents.image" $at) -}}
+{{- else -}}
+{{- $problems = append $problems (printf "%s.%s was removed: the operator runs Toolcrib's own image in restricted pods. Run this agent as a workload of your own (docs/guides/install.md#an-agent-in-a-pod), or remove the field" $at $key) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if kindIs "map" .Values.agents -}}
+{{- range .Values.agents.pod.extraEnv -}}
+{{- if has .name (list "TOOLCRIB_URL" "TOOLCRIB_TOKEN_FILE" "TOOLCRIB_CA_FILE" "TOOLCRIB_METRICS_HOST" "TOOLCRIB_METRICS_PORT" "TOOLCRIB_MODE" "TOOLCRIB_CORE_TOOLS" "TOOLCRIB_TASK" "TOOLCRIB_REQUIRE_REGISTRY" "TOOLCRIB_SYSTEM_PROMPT" "TOOLCRIB_MODEL" "TOOLCRIB_MODEL_URL" "TOOLCRIB_MODEL_KEY_FILE") -}}
+{{- $problems = append $problems (printf "agents.pod.extraEnv: %s would be set twice: remove it; the operator sets it" .name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and (ne (include "toolcrib.agentNamespaces" .) "[]") (has $tls.mode (list "certManager" "existing")) (not $tls.ca.bundle) (not $tls.ca.configMap) -}}
+{{- $problems = append $problems "agents need a ConfigMap with the authority's certificates in each of their namespaces: set tls.ca.bundle, or set tls.ca.configMap to one that is in all of them (trust-manager distributes it)" -}}
+{{- end -}}
+{{- $problems | toJson -}}
+{{- end -}}
+
 {{/* The name of a Service must begin with a letter. */}}
 {{- define "toolcrib.validate.name" -}}
 {{- $name := include "toolcrib.fullname" . -}}
@@ -215,8 +253,8 @@
 {{- $v := .Values -}}
 {{- $own := list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component" "app.kubernetes.io/part-of" "app.kubernetes.io/managed-by" "helm.sh/chart" "toolcrib.dev/agent" -}}
 {{- $given := dict "commonLabels" $v.commonLabels "operator.podLabels" $v.operator.podLabels "registry.podLabels" $v.registry.podLabels "weaviate.podLabels" $v.weaviate.podLabels "registry.service.labels" $v.registry.service.labels "registry.ingress.labels" $v.registry.ingress.labels "registry.httpRoute.labels" $v.registry.httpRoute.labels "monitoring.serviceMonitor.labels" $v.monitoring.serviceMonitor.labels "monitoring.podMonitor.labels" $v.monitoring.podMonitor.labels "monitoring.rules.labels" $v.monitoring.rules.labels -}}
-{{- range $i, $agent := $v.agents -}}
-{{- $_ := set $given (printf "agents[%d].podLabels" $i) $agent.podLabels -}}
+{{- if kindIs "map" $v.agents -}}
+{{- $_ := set $given "agents.pod.podLabels" $v.agents.pod.podLabels -}}
 {{- end -}}
 {{- $problems := list -}}
 {{- range $path, $labels := $given -}}
@@ -281,23 +319,16 @@ installer may not be allowed to list ClusterRoles, so nothing is asked.
 {{/* Variables that a container would have twice. The API server would refuse them in the middle of an upgrade. */}}
 {{- define "toolcrib.validate.env" -}}
 {{- $problems := list -}}
-{{- range $path, $file := dict "operator" "operator/deployment.yaml" "registry" "registry/workload.yaml" "weaviate" "weaviate/weaviate.yaml" "agents" "agents/agents.yaml" -}}
+{{- range $path, $file := dict "operator" "operator/deployment.yaml" "registry" "registry/workload.yaml" "weaviate" "weaviate/weaviate.yaml" -}}
 {{- $given := get $.Values $path | default dict -}}
-{{- $extra := list -}}
-{{- range $part := ternary (list $given) ($given | default list) (kindIs "map" $given) -}}
-{{- $extra = concat $extra ($part.extraEnv | default list) -}}
-{{- end -}}
-{{- if $extra -}}
-{{- $i := 0 -}}
+{{- if $given.extraEnv -}}
 {{- range regexSplit "(?m)^---$" (include (print $.Template.BasePath "/" $file) $) -1 -}}
 {{- $object := fromYaml . -}}
 {{- if has (get $object "kind") (list "Deployment" "StatefulSet") -}}
-{{- $at := ternary (printf "agents[%d]" $i) $path (eq $path "agents") -}}
-{{- $i = add1 $i -}}
 {{- $seen := dict -}}
 {{- range (first $object.spec.template.spec.containers).env -}}
 {{- if hasKey $seen .name -}}
-{{- $problems = append $problems (printf "%s.extraEnv: %s would be set twice: remove it; the chart or another entry sets it" $at .name) -}}
+{{- $problems = append $problems (printf "%s.extraEnv: %s would be set twice: remove it; the chart or another entry sets it" $path .name) -}}
 {{- end -}}
 {{- $_ := set $seen .name true -}}
 {{- end -}}

@@ -125,7 +125,7 @@ def test_the_embedded_profile_takes_the_same_objects_and_keeps_its_index_through
 ) -> None:
     cluster.uninstall()
     cluster.node.kubectl("delete", "namespace", "catalog", "--wait=false", "--ignore-not-found")
-    cluster.install("--set", "profile=embedded", "--set", "agents=null")
+    cluster.install("--set", "profile=embedded", "--set", "agents.items=null")
     cluster.forget_address()
     cluster.node.until(lambda: len(cluster.discover(safecracker)) == 1, timeout=120, interval=0.2)
     (pod,) = cluster.pods("registry")
