@@ -135,7 +135,8 @@ class Node:
     def env(self) -> dict[str, str]:
         """An environment for kubectl and helm that reaches this node and knows nothing of the user's."""
         places = {"KUBECONFIG": str(self.kubeconfig), "HOME": str(self.folder), "KUBERC": "off"}
-        return processes.clean_environment({**places, "KUBECACHEDIR": str(self.folder / "kubectl-cache")})
+        own = {**places, "KUBECACHEDIR": str(self.folder / "kubectl-cache")}
+        return processes.clean_environment({**own, **processes.GO_COMMANDS})
 
     def run(self, *argv: str, input: str | None = None, timeout: float = 120) -> str:
         """Run a program with `env`; what it printed. Raises AssertionError with what it said if it failed."""

@@ -206,7 +206,8 @@ def _start(program: Plan, folder: Path) -> int:
     with (folder / "log" / f"{program['name']}.log").open("ab") as log:
         return subprocess.Popen(
             program["argv"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            env={"PATH": plan_path(), "HOME": str(folder)}, restore_signals=True,
+            # GOGC as processes.GO_SERVERS has it, which this program, alone in its jail, does not import
+            env={"PATH": plan_path(), "HOME": str(folder), "GOGC": "400"}, restore_signals=True,
             # The mask is inherited: Go programs would never hear of their children.
             preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD}) and None,
         ).pid  # fmt: skip
