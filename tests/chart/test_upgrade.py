@@ -1,6 +1,6 @@
 """Install, upgrade and uninstall against a real API server: what must last, lasts. No pod ever runs here.
 
-Hooks are left out: nothing would run their jobs. tests/cluster/node does all of it with real pods.
+The hooks of an uninstall are left out: nothing would run their jobs. tests/cluster/node does all of it with real pods.
 """
 
 import base64
@@ -30,9 +30,10 @@ _MADE = (
     "toolcrib-audit-key",
     "toolcrib-assertion-keys",
 )
+_AGENT = {"agents.items": [{"name": "safecracker"}]}
 _STEPS: dict[str, dict[str, Any]] = {
-    "installed": {},
-    "changed": {"operator.replicas": 3, "registry.policyMaxAge": 60},
+    "installed": _AGENT,
+    "changed": _AGENT | {"operator.replicas": 3, "registry.policyMaxAge": 60},
     "renamed": {"registry.publicHost": "toolcrib.example.com", "tls.extraNames": ["192.0.2.7"]},
     "rotated": {"tls.generate.rotate": "2026-11"},
     "signing anew": {"registry.assertion.keys.rotate": "2026-11"},
@@ -62,6 +63,8 @@ class History:
 
     secrets: dict[str, dict[str, Data]]
     trusted: dict[str, bytes]
+    agents: dict[str, list[str]]
+    """The UIDs of the Agents of the release."""
     left_by_uninstall: list[str]
     tool_kept: bool
 
@@ -69,9 +72,11 @@ class History:
 @pytest.fixture(scope="module")
 def history(server: ApiServer) -> History:
     """Install, change a setting, change the names, change the authority, uninstall."""
-    record = History({}, {}, [], False)
+    record = History({}, {}, {}, [], False)
     for step, sets in _STEPS.items():
         _install(server, sets=sets)
+        listed = server.client.get(f"/apis/toolcrib.dev/v1alpha1/namespaces/{NAMESPACE}/agents")
+        record.agents[step] = [item["metadata"]["uid"] for item in listed.raise_for_status().json()["items"]]
         record.secrets[step] = {name: _data(server, "secrets", name) for name in _MADE}
         record.trusted[step] = _data(server, "configmaps", "toolcrib-ca")["ca.crt"]
     _apply_tool(server)
@@ -83,6 +88,13 @@ def history(server: ApiServer) -> History:
     record.left_by_uninstall = left.stdout.split()
     record.tool_kept = _has_tool(server)
     return record
+
+
+def test_agents_come_with_a_first_install_and_an_upgrade_takes_over_the_same_ones(history: History) -> None:
+    """Their kind comes with the release too, and Helm creates nothing while it does not know a kind."""
+    assert len(history.agents["installed"]) == 1
+    assert history.agents["changed"] == history.agents["installed"]
+    assert history.agents["renamed"] == []
 
 
 def test_certificates_and_keys_last_over_upgrades(history: History) -> None:
@@ -239,7 +251,7 @@ def _try_install(
         word for path, value in (sets or {}).items() for word in ("--set-json", f"{path}={json.dumps(value)}")
     ]
     done = helm(
-        *("upgrade", "--install", name, str(CHART), "-n", namespace, "--no-hooks", "--reset-values"),
+        *("upgrade", "--install", name, str(CHART), "-n", namespace, "--reset-values"),
         "--disable-openapi-validation",  # the API server checks what is applied to it
         *options,
         *values,
