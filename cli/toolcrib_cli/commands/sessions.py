@@ -108,15 +108,26 @@ def resume(
 
 @examples(Example("toolcrib session pause heist-1", exit=2))
 def pause(ident: sessions_view.Which, store: sessions_view.Store = None, data: options.Data = None) -> None:
-    """Ask a running session to stop after the turn that runs now."""
+    """Ask a running session to stop after the turn that runs now. One whose run was killed is paused at once.
+
+    The run is watched for a sign of life, up to six seconds.
+    """
+    from toolcrib_cli.sessions import running
+
     with sessions_view.opened(store, data) as records:
-        sessions_view.existing(records, ident)
+        found = sessions_view.existing(records, ident)
         if not records.ask_pause(ident):
             raise CliError(
                 f"{ident} does not run",
                 hint="`toolcrib session list` shows which sessions run",
                 code=Exit.USAGE,
             )
+        paused = running.pause_abandoned(records, found, secrets.token_hex(8))
+    if paused:
+        output.line(
+            f"Nobody runs {ident}: its run ended without a word. It is paused now; `toolcrib session resume {ident}` goes on."
+        )
+        return
     output.line(f"{ident} stops after its turn; `toolcrib session resume {ident}` goes on with it.")
 
 
@@ -124,7 +135,7 @@ def _run(
     records: Records, session: Definition, ident: str, folder: Path, resumed: Session | None, url: str | None,
     data: Path | None, ca_file: Path | None, out: Format,
 ) -> None:  # fmt: skip
-    from toolcrib_cli.session_store.records import SessionExists, TakenOver
+    from toolcrib_cli.session_store.records import SessionExists, SessionForgotten, TakenOver
     from toolcrib_cli.session_store.rows import State
     from toolcrib_cli.sessions import preflight, running, team
 
@@ -168,6 +179,12 @@ def _run(
             state = running.Run(records, made, ident, holder, told.turn, with_memory=with_memory).until_done()
         except SessionExists:
             raise _exists(ident) from None
+        except SessionForgotten:
+            raise CliError(
+                f"there was a session {ident}, and its retention is over",
+                hint="use another --id: decision logs still name that one",
+                code=Exit.USAGE,
+            ) from None
         except TakenOver:
             raise CliError(
                 f"another process has resumed {ident}; this one ends without writing",

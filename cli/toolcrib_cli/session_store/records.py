@@ -28,7 +28,7 @@ from toolcrib_cli.session_store.rows import (
     Turn,
     View,
 )
-from toolcrib_cli.session_store.tables import CALLS, SESSIONS, TURNS, USES, VIEWS
+from toolcrib_cli.session_store.tables import CALLS, FORGOTTEN, SESSIONS, TURNS, USES, VIEWS
 
 _ABANDONED = 86_400.0
 """Seconds without a sign of life."""
@@ -46,6 +46,10 @@ class SessionExists(Exception):
     """There is a session of this id already."""
 
 
+class SessionForgotten(Exception):
+    """There was a session of this id; its retention is over."""
+
+
 class Records:
     """All sessions of a database. Every method raises StoreError where the database fails."""
 
@@ -58,7 +62,7 @@ class Records:
     def create(
         self, session: str, name: str, definition: str, *, holder: str, keeps: bool, retention: float
     ) -> None:
-        """A new session, run by `holder`. Raises SessionExists."""
+        """A new session, run by `holder`. Raises SessionExists, SessionForgotten."""
         now = self._clock()
         row = SESSIONS.insert().values(
             id=session,
@@ -76,6 +80,9 @@ class Records:
         )
         try:
             with self._database.transaction() as connection:
+                gone = sa.select(FORGOTTEN.c.id).where(FORGOTTEN.c.id == session)
+                if connection.execute(gone).first() is not None:
+                    raise SessionForgotten(session)
                 connection.execute(row)
         except StoreError as error:
             if isinstance(error.__cause__, sa.exc.IntegrityError):
@@ -169,19 +176,24 @@ class Records:
             )
 
     def forget_expired(self) -> int:
-        """Delete sessions whose retention is over; their number.
+        """Delete sessions whose retention is over; their number. Their ids are kept, so that none is used again.
 
         A killed run leaves its holder: without a sign of life for a day, it does not keep the session.
         """
         now = self._clock()
         with self._database.transaction() as connection:
-            gone = connection.execute(
-                SESSIONS.delete().where(
+            over = connection.scalars(
+                sa.select(SESSIONS.c.id)
+                .where(
                     SESSIONS.c.changed_at + SESSIONS.c.retention_seconds < now,
                     sa.or_(SESSIONS.c.holder.is_(None), SESSIONS.c.changed_at < now - _ABANDONED),
                 )
-            )
-            return gone.rowcount
+                .with_for_update()
+            ).all()
+            for ident in over:
+                connection.execute(SESSIONS.delete().where(SESSIONS.c.id == ident))
+                connection.execute(FORGOTTEN.insert().values(id=ident, forgotten_at=now))
+            return len(over)
 
     # ---- views ----
 

@@ -74,6 +74,12 @@ USES = sa.Table(
     sa.Column("tool", _TEXT, primary_key=True),
     sa.Column("calls", _NUMBER, nullable=False),
 )
+FORGOTTEN = sa.Table(
+    "forgotten",
+    METADATA,
+    sa.Column("id", _TEXT, primary_key=True),
+    sa.Column("forgotten_at", _SECONDS, nullable=False),
+)
 MEMORIES = sa.Table(
     "memories",
     METADATA,

@@ -36,6 +36,8 @@ _AGAIN = frozenset({RUNNING, INTERRUPTED})
 _QUOTING = frozenset({Outcome.MODEL_FAILED, Outcome.LOOPING})
 """Outcomes whose reason can repeat what an agent wrote: an endpoint's words, a search."""
 _NOT_KEPT = "the reason is not kept: it can quote messages"
+_LOOK = 0.25
+"""Seconds between two looks at the beat of a run."""
 _DISCOVERED = 10.0
 """Seconds for the first discovery of a turn."""
 Told = Callable[[int, Agent, Turn | None], None]
@@ -95,6 +97,30 @@ def take_over(
             return False
         seen = now
     return records.take(seen, holder)
+
+
+def pause_abandoned(
+    records: Records,
+    session: Session,
+    holder: str,
+    *,
+    still: float = STILL,
+    wait: Callable[[float], object] | None = None,
+) -> bool:
+    """Pause a session whose run shows no sign of life; False: it lives, or has ended by itself meanwhile."""
+
+    def watch(seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            now = records.find(session.id)
+            if now is None or (now.holder, now.beat) != (session.holder, session.beat):
+                return
+            time.sleep(min(_LOOK, max(0.0, until - time.monotonic())))
+
+    if session.holder is None or not take_over(records, session, holder, still=still, wait=wait or watch):
+        return False
+    records.leave(session.id, holder, State.PAUSED, "asked for; nobody ran it")
+    return True
 
 
 class Run:
@@ -163,10 +189,14 @@ class Run:
             tools = RecordingTools(
                 connected, self._records, self._session, self._holder, agent.account, number, attempt
             )
-            if connected.wait_until_discovered(_DISCOVERED):
-                report = self._work(number, agent, tools, beating)
-            else:
+            if not connected.wait_until_discovered(_DISCOVERED):
                 report = Report(Outcome.REGISTRY_AWAY, error=str(connected.last_error))
+            elif not connected.tools and self._refused(agent):
+                report = Report(
+                    Outcome.STOPPED, error=f"the registry does not accept the token of {agent.account}"
+                )
+            else:
+                report = self._work(number, agent, tools, beating)
             if self._with_memory and report.outcome is Outcome.ANSWERED and report.answer:
                 memory.stored(tools, self._session, agent.account, number, report.answer)
         if beating.lost.is_set():
@@ -190,6 +220,17 @@ class Run:
         )
         (ended,) = self._records.turns(self._session, turn=number)
         self._told(number, agent, replace(ended, error=report.error))
+
+    def _refused(self, agent: Agent) -> bool:
+        """Whether its token is not accepted: the list of such an agent is empty, like that of one without grants."""
+        registry = self._team.registry(agent, _DISCOVERED)
+        try:
+            found = registry.discover()
+        except RunnerError:  # what the turn meets will say why
+            return False
+        finally:
+            registry.close()
+        return found is not None and not found.authenticated
 
     def _say(self, agent: str, answer: str) -> None:
         if answer:

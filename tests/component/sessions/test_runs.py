@@ -35,6 +35,7 @@ def ready(
     keep: bool = False,
     mode: str = "auto",
     searchable: bool = False,
+    registry: SmallRegistry | None = None,
 ) -> Iterator[team.Team]:
     """A session's team at a small registry with these tools; without a model's URL with the scripted model."""
     agents = [
@@ -44,7 +45,8 @@ def ready(
     made = definition.Definition.model_validate({"session": facts, "model": {"url": model}, "agents": agents})
     listed = [SmallTool(name, run, name, {}) for name, run in tools.items()]
     with ExitStack() as stack:
-        registry = stack.enter_context(serving(SmallRegistry(*listed)))
+        registry = stack.enter_context(serving(registry or SmallRegistry()))
+        registry.set_tools(*listed)
         registry.searchable = searchable
         yield stack.enter_context(
             team.composed(made, registry.url, folder=tmp_path, mint=lambda account: lambda: "token-1")
@@ -134,6 +136,51 @@ def test_of_two_who_resume_at_once_one_runs(tmp_path: Path) -> None:
         for thread in threads:
             thread.join()
         assert len(won) == 1
+
+
+def test_a_session_that_nobody_runs_is_paused_at_once_and_one_that_lives_is_left_to_its_run(
+    tmp_path: Path,
+) -> None:
+    with Database.in_folder(tmp_path) as database:
+        records = Records(database)
+        records.create("s", "n", "{}", holder="dead", keeps=False, retention=60)
+        seen = records.find("s")
+        assert seen is not None
+        assert not running.pause_abandoned(records, seen, "me", wait=lambda _: records.beat("s", "dead"))
+        seen = records.find("s")
+        assert seen is not None
+        assert seen.state is State.RUNNING
+        assert running.pause_abandoned(records, seen, "me", still=0.01)
+        found = records.find("s")
+        assert found is not None
+        assert (found.state, found.holder, found.reason) == (State.PAUSED, None, "asked for; nobody ran it")
+        with pytest.raises(TakenOver):
+            records.beat("s", "dead")
+
+
+def test_a_turn_whose_token_is_refused_fails_with_the_reason_and_the_next_one_goes_on(tmp_path: Path) -> None:
+    registry = SmallRegistry()
+
+    def look() -> str:
+        registry.accept("another")
+        return "ok"
+
+    def told(number: int, agent: Any, ended: Any) -> None:
+        if number == 2 and ended is not None:
+            registry.accept("token-1")
+
+    prompts = ["call look {}", "Say something.", "Say something."]
+    with (
+        Database.in_folder(tmp_path) as database,
+        ready(tmp_path, {"look": look}, prompts, registry=registry) as made,
+    ):
+        records = Records(database)
+        records.create("s", "n", made.definition.as_json(), holder="h", keeps=False, retention=60)
+        run = running.Run(records, made, "s", "h", told, with_memory=False)
+        assert run.until_done() is State.FINISHED
+        turns = records.turns("s")
+    assert [t.outcome for t in turns] == ["answered", "stopped", "answered"]
+    assert turns[1].error == "the registry does not accept the token of heist/a"
 
 
 def test_the_clock_decides_nothing_a_run_that_shows_signs_of_life_is_left_alone(tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ import pytest
 import model_stub
 from local_mode import HEIST, LocalMode
 from manifests import binding, tool
+from realparts.postgres_server import Postgres
 from realparts.processes import Child
+from realparts.required import require_postgres
 from slow_backend import SlowBackend, slow_backend
 from stub_server import Answer, answering
 
@@ -215,6 +217,9 @@ def test_a_session_whose_retention_is_over_is_shown_no_more_but_its_uses_count(
     assert session(local, "run", file, "--id", "brief").returncode == 0
     assert session(local, "list", "--name", "brief").stdout.splitlines()[1:] == []
     assert "no session is called brief" in session(local, "show", "brief").stderr
+    again = session(local, "run", file, "--id", "brief")
+    assert again.returncode == 2
+    assert "there was a session brief, and its retention is over" in again.stderr
 
 
 def test_an_export_to_a_file_is_its_owners_alone(local: LocalMode, tmp_path: Path) -> None:
@@ -234,6 +239,28 @@ def test_of_two_runs_with_one_id_at_once_one_begins(local: LocalMode, tmp_path: 
             run.stop()
     assert "there is a session twin already" in (local.data.parent / "session.log").read_text()
     assert [t["outcome"] for t in shown(local, "twin")["turns"]] == ["answered"]
+
+
+def test_sessions_of_another_store_are_kept_and_shown_there(local: LocalMode, tmp_path: Path) -> None:
+    require_postgres()
+    with Postgres() as server:
+        store = ("--store", server.database("s"))
+        done = session(local, "run", written(tmp_path, crew("call listen {}")), "--id", "afar", *store)
+        assert done.returncode == 0, done.stderr
+        shown_there = session(local, "show", "afar", "-o", "json", *store)
+        assert [c["outcome"] for c in json.loads(shown_there.stdout)["calls"]] == ["ok"]
+    assert "no session is called afar" in session(local, "show", "afar").stderr
+
+
+def test_a_shell_completes_ids_of_sessions(local: LocalMode, tmp_path: Path) -> None:
+    assert session(local, "run", written(tmp_path, crew("x")), "--id", "completed").returncode == 0
+    environ = {
+        "COMP_WORDS": "toolcrib session show comp", "COMP_CWORD": "3", "_TOOLCRIB_COMPLETE": "complete_bash",
+    }  # fmt: skip
+    argv = [sys.executable, "-m", "toolcrib_cli"]
+    environ = os.environ | environ | {"TOOLCRIB_DATA": str(local.data)}
+    done = subprocess.run(argv, env=environ, capture_output=True, text=True)
+    assert done.stdout.split() == ["completed"], done.stderr
 
 
 # ---- before the first turn ----
@@ -348,6 +375,40 @@ def test_after_a_kill_it_goes_on_after_the_last_finished_turn_and_repeats_only_w
     assert listens == [(2, 1, "ok"), (2, 2, "ok"), (3, 1, "ok")]
     paths = [held.began.get(timeout=60) for _ in range(2)]
     assert (paths, held.began.empty()) == (["/listen", "/listen"], True)
+
+
+def test_of_two_processes_that_resume_a_killed_session_one_runs_it(
+    local: LocalMode, tmp_path: Path, held: SlowBackend
+) -> None:
+    run = started(local, "run", written(tmp_path, crew("call listen {}")), "--id", "contested")
+    try:
+        assert held.began.get(timeout=60) == "/listen"
+    finally:
+        run.kill()
+    held.answer()
+    both = [started(local, "resume", "contested") for _ in range(2)]
+    try:
+        assert sorted(each.wait(90) for each in both) in ([0, 1], [0, 2])
+    finally:
+        for each in both:
+            each.stop()
+    assert [(t["outcome"], t["attempt"]) for t in shown(local, "contested")["turns"]] == [("answered", 2)]
+
+
+def test_pausing_a_session_whose_run_was_killed_says_that_nobody_runs_it(
+    local: LocalMode, tmp_path: Path, held: SlowBackend
+) -> None:
+    run = started(local, "run", written(tmp_path, crew("call listen {}")), "--id", "abandoned")
+    try:
+        assert held.began.get(timeout=60) == "/listen"
+    finally:
+        run.kill()
+    done = session(local, "pause", "abandoned")
+    assert (done.returncode, "Nobody runs abandoned" in done.stdout) == (0, True), done.stderr
+    assert shown(local, "abandoned")["session"]["state"] == "paused"
+    held.answer()
+    resumed = session(local, "resume", "abandoned")
+    assert (resumed.returncode, "Watching" in resumed.stdout) == (0, False), resumed.stderr
 
 
 def test_a_session_that_runs_is_not_resumed_and_stops_after_its_turn_when_it_is_paused(
