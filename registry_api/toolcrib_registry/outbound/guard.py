@@ -142,7 +142,7 @@ class Target:
 
     `address` is the IP address that is dialled; None: whatever `host` resolves to, each address checked. `authority` is
     `host:port` as the Host header has it, the port left out where it is the scheme's own; `origin` is
-    `scheme://host:port` of what is dialled.
+    `scheme://host:port` of what is dialled. Requests with the same `pool` may share connections.
     """
 
     scheme: str
@@ -155,11 +155,13 @@ class Target:
     program: PublishedProgram | None = field(default=None, repr=False, hash=False)
     authority: str = field(init=False, repr=False, compare=False)
     origin: str = field(init=False, repr=False, compare=False)
+    pool: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Written once: a place is remembered, and called again and again."""
         object.__setattr__(self, "authority", self._with_port(self.host))
         object.__setattr__(self, "origin", f"{self.scheme}://{self._with_port(self.address or self.host)}")
+        object.__setattr__(self, "pool", f"{self.reach.value} {self.origin} {self.host}")
 
     def _with_port(self, host: str) -> str:
         host = f"[{host}]" if ":" in host else host

@@ -291,13 +291,12 @@ async def test_a_rebinding_name_is_judged_at_every_connection_and_dialled_as_jud
 async def test_the_socket_itself_refuses_what_the_resolver_let_through(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from toolcrib_registry.adapters.outbound import http
+    from toolcrib_registry.adapters.outbound.dialling import Gate
 
-    async def careless(self: Any, host: str, port: int = 0, family: int = 0) -> list[Any]:
-        place = {"hostname": host, "host": "127.0.0.1", "port": port, "family": 2, "proto": 6, "flags": 0}
-        return [place]
+    async def careless(self: Any, host: str, port: int) -> list[str]:
+        return ["127.0.0.1"]
 
-    monkeypatch.setattr(http._Guard, "resolve", careless)
+    monkeypatch.setattr(Gate, "addresses", careless)
     async with upstream(lambda _: response()) as inside:
         error = await error_of(tool(f"http://x.example:{inside.port}/"), PUBLIC)
         assert isinstance(error, Refused)

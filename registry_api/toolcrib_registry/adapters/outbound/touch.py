@@ -9,13 +9,11 @@ import asyncio
 import errno
 import socket
 import ssl
-from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Protocol
 
 from toolcrib.wire.probes import ProbeOutcome
+from toolcrib_registry.adapters.outbound.dialling import Gate
 from toolcrib_registry.adapters.outbound.dns_cache import NotFound
-from toolcrib_registry.outbound import hosts
 from toolcrib_registry.outbound.errors import EgressRefused
 from toolcrib_registry.outbound.guard import Target
 
@@ -23,18 +21,6 @@ _OUTCOMES = {
     errno.ECONNREFUSED: ProbeOutcome.REFUSED,
     errno.ETIMEDOUT: ProbeOutcome.TIMED_OUT,
 }
-
-
-class Gate(Protocol):
-    """The guard of one reach."""
-
-    async def resolve(self, host: str, port: int, family: socket.AddressFamily = ...) -> Sequence[Any]:
-        """The addresses of a host, each with `host`. Raises EgressRefused, NotFound."""
-        ...
-
-    def socket(self, info: Any) -> socket.socket:
-        """A socket for one address. Raises EgressRefused."""
-        ...
 
 
 async def touch(target: Target, gate: Gate, *, seconds: float) -> ProbeOutcome:
@@ -55,8 +41,7 @@ async def touch(target: Target, gate: Gate, *, seconds: float) -> ProbeOutcome:
 async def _touch(target: Target, gate: Gate, deadline: float) -> ProbeOutcome:
     """Try each address; the last one's failure counts."""
     host = target.address or target.host
-    named = hosts.address(host) is None
-    addresses = [str(f["host"]) for f in await gate.resolve(host, target.port)] if named else [host]
+    addresses = await gate.addresses(host, target.port)
     loop, last = asyncio.get_running_loop(), ProbeOutcome.UNREACHABLE
     for number, address in enumerate(addresses):
         # an address whose packets are dropped leaves time for the others
