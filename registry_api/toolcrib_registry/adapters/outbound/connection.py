@@ -7,6 +7,7 @@ with the connection, bytes that nobody asked for. Every bound is on what has arr
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -46,7 +47,7 @@ class Connection(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         self._asked = self._answered = self._has_head = self._ended = False
         self._until_close = self._keeps = False
-        self._pieces: list[bytes] = []
+        self._pieces: deque[bytes] = deque()
         self._waiting = self._silent = self._count = 0
         self._paused = False
 
@@ -83,7 +84,7 @@ class Connection(asyncio.Protocol):
             await self._wait()
 
     async def read(self) -> bytes:
-        """What has arrived of the body since the last time; empty at its end.
+        """The next `CHUNK` bytes of the body at most, once something has arrived; empty at its end.
 
         Raises:
             OutboundError: it is broken or cut short.
@@ -94,13 +95,28 @@ class Connection(asyncio.Protocol):
             if self._error is not None:
                 raise self._error
             await self._wait()
-        piece = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        self._pieces.clear()
-        self._waiting = 0
-        if self._paused and self._transport is not None:
+        piece = self._taken()
+        self._waiting -= len(piece)
+        if self._paused and self._waiting <= CHUNK and self._transport is not None:
             self._paused = False
             self._transport.resume_reading()
         return piece
+
+    def _taken(self) -> bytes:
+        """A reader of a stream gets no more work at a time than a chunk makes."""
+        if self._waiting <= CHUNK:
+            piece = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+            self._pieces.clear()
+            return piece
+        size, parts = 0, []
+        while size < CHUNK:
+            part = self._pieces.popleft()
+            if left := part[CHUNK - size :]:
+                self._pieces.appendleft(left)
+                part = part[: CHUNK - size]
+            parts.append(part)
+            size += len(part)
+        return b"".join(parts)
 
     @property
     def reusable(self) -> bool:

@@ -2,7 +2,7 @@
 
 Every connection passes the guard twice: it judges what a name resolves to, and the address about to be dialled, so
 that no later lookup can come between (`dialling`). That holds for addresses that were looked up seconds ago, too
-(`dns_cache`). A connection that was let through under one rule is never used under another.
+(`dns_cache`). A connection that one rule allowed is never used under another.
 """
 
 from __future__ import annotations

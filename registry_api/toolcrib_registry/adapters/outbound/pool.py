@@ -15,7 +15,7 @@ KEEPALIVE_SECONDS = 1.5
 not meet a connection that is just being closed."""
 
 Place = tuple[str, ssl.SSLContext | None]
-"""What a connection can be used for: the rule under which it was let through and where it leads, and whom it trusts."""
+"""What a connection can be used for: the rule that allowed it, where it leads, and whose certificates it trusts."""
 _STOPPING = "the registry is stopping"
 
 
