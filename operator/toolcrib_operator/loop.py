@@ -35,6 +35,7 @@ from toolcrib_operator.status.events import Events
 from toolcrib_operator.status.planner import StatusPlanner
 from toolcrib_operator.status.writer import StatusWriter
 from toolcrib_operator.timers import paced, wait
+from toolcrib_operator.workloads.keeper import Keeper
 from toolcrib_operator.world import World
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ class Loop:
         policies: Policies | None = None,
         probes: ProbeReports | None = None,
         imports: Imports | None = None,
+        workloads: Keeper | None = None,
         clock: Callable[[], float] = time.time,
         on_published: Callable[[Revision, Collection[Ref]], None] | None = None,
         on_propagated: Callable[[float], None] = lambda seconds: None,
@@ -71,6 +73,7 @@ class Loop:
             policies: what tells whether new grants were checked at admission; without it all count as checked.
             probes: what asks a replica whether backends can be reached; `run` runs it; None: nobody is asked.
             imports: what imports the tools of servers; `run` runs it; None: none are imported.
+            workloads: what keeps what is run for Agents; `run` runs it; None: nothing is run.
             clock: seconds since the epoch; dates of bindings are judged by it.
             on_published: told about every revision and the objects that changed in it.
             on_propagated: told the seconds from the first change in a revision until every replica had it.
@@ -83,8 +86,8 @@ class Loop:
         self._records = self.assessor.facts.records
         self._escapes = Escapes(self._records, self._escaped)
         self._planner = StatusPlanner(
-            world, self.assessor, publisher, index_sync, self.settings, self._escapes, probes, imports
-        )
+            world, self.assessor, publisher, index_sync, self.settings, self._escapes, probes, imports, workloads
+        )  # fmt: skip
         self.status_writer = StatusWriter(
             world, self.assessor.kinds, self._records, self._planner, writer, self.events, self.settings, clock=clock,
             # asked of the publisher each time: a fenced one may not act whatever the Lease says
@@ -100,7 +103,7 @@ class Loop:
         self._turned = asyncio.Event()
         self._covered = 0
         self._confirmed: tuple[Revision | None, ...] = ()
-        self._probes, self._imports = probes, imports
+        self._probes, self._imports, self._workloads = probes, imports, workloads
         self._canaries = Canaries(
             world,
             publisher,
@@ -113,6 +116,8 @@ class Loop:
             probes.on_change(self._backends_changed)
         if imports is not None:
             imports.know(self.assessor.facts, lambda ref: self.status_writer.due(ref, self._clock()))
+        if workloads is not None:
+            workloads.know(self.assessor.facts, lambda ref: self.status_writer.due(ref, self._clock()))
         publisher.subscribe(self._progressed)
         publisher.unreachable = self._unreachable
 
@@ -146,6 +151,8 @@ class Loop:
                 group.create_task(self._probes.run(stop))
             if self._imports is not None:
                 group.create_task(self._imports.run(stop))
+            if self._workloads is not None:
+                group.create_task(self._workloads.run(stop))
             group.create_task(self._canaries.run(stop))
             group.create_task(self.events.run(stop))
             group.create_task(self.reach.run(stop))
@@ -205,6 +212,8 @@ class Loop:
             self._propagation.turned(None)
         if self._imports is not None:
             self._imports.assessed(refs)
+        if self._workloads is not None:
+            self._workloads.assessed(refs)
         now = self._clock()
         self._planner.assessed(refs, batch.changed, revision, now)
         for ref in (*refs, *batch.drifted):

@@ -25,12 +25,15 @@ from toolcrib_operator.adapters.kube import Kube
 from toolcrib_operator.adapters.leases import KubeLease
 from toolcrib_operator.adapters.replica_http import HttpReplica, connector
 from toolcrib_operator.adapters.trust import Trust
+from toolcrib_operator.adapters.workloads import KubeWorkloads
 from toolcrib_operator.admission.policies import Policies
 from toolcrib_operator.elector import Elector
 from toolcrib_operator.errors import ClusterUnavailable
 from toolcrib_operator.health import serving
 from toolcrib_operator.kinds.admission import Admitted
-from toolcrib_operator.kinds.table import KINDS
+from toolcrib_operator.kinds.model_key import MODEL_KEY
+from toolcrib_operator.kinds.secret import SECRET
+from toolcrib_operator.kinds.table import WATCHED
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.metrics import Propagated
 from toolcrib_operator.ports import Replicas
@@ -43,11 +46,12 @@ from toolcrib_operator.replicas.probes import ProbeReports
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.replicas.registrations import RegistrationIntake
 from toolcrib_operator.replicas.servers import ServerReports
-from toolcrib_operator.settings import OperatorSettings, RegistrationSettings
+from toolcrib_operator.settings import AgentSettings, OperatorSettings, RegistrationSettings
 from toolcrib_operator.state import Leading, State
 from toolcrib_operator.uninstall import release
 from toolcrib_operator.watches.recorder import Memo, watch
 from toolcrib_operator.watches.resync import Resync
+from toolcrib_operator.workloads.keeper import Keeper
 from toolcrib_operator.world import World
 
 log = logging.getLogger("toolcrib_operator")
@@ -130,10 +134,17 @@ async def _lead(
     stop: asyncio.Event,
 ) -> bool:
     """Work as leader until `stop`; whether it ended for another reason."""
-    secrets = bool(settings.loop.credential_namespaces)
-    world = World([kind.name for kind in KINDS if kind.watched or secrets])
-    cluster = Cluster(kube, credential_namespaces=settings.loop.credential_namespaces, as_entries=True)
-    resync = Resync(world, cluster, secrets=secrets, settings=settings.watch)
+    agents = settings.loop.agents or AgentSettings()
+    namespaces = {SECRET: settings.loop.credential_namespaces, MODEL_KEY: agents.namespaces}
+    polled = [kind for kind, within in namespaces.items() if within]
+    world = World([*WATCHED, *polled])
+    cluster = Cluster(
+        kube,
+        credential_namespaces=settings.loop.credential_namespaces,
+        agent_namespaces=agents.namespaces,
+        as_entries=True,
+    )
+    resync = Resync(world, cluster, polled=polled, settings=settings.watch)
     async with aiohttp.ClientSession(
         connector=connector(), trust_env=False, cookie_jar=aiohttp.DummyCookieJar()
     ) as session:
@@ -154,9 +165,16 @@ async def _lead(
         )
         probes = None if settings.probes is None else ProbeReports(publisher, make, settings=settings.probes)
         imports = Imports(world, publisher, ServerReports(publisher, make), applier := KubeApplier(kube))
+        keeper = Keeper(
+            world,
+            KubeWorkloads(kube),
+            agents,
+            may_act=lambda: publisher.may_act(),
+            snapshot=lambda: publisher.snapshot,
+        )
         loop = Loop(
             world, publisher, index_sync, cluster, settings=settings.loop, policies=policies, probes=probes, imports=imports,
-            on_propagated=propagated.observe,
+            workloads=keeper if agents.namespaces else None, on_propagated=propagated.observe,
         )  # fmt: skip
         desk = AccessDesk(world, publisher, cluster, applier, decided=propagated.decided)
         intake = RegistrationIntake(

@@ -171,6 +171,35 @@ class Applier(Deleter, Protocol):
         ...
 
 
+class Workloads(Protocol):
+    """Deployments and Jobs of Agents, in the namespaces in which they are run.
+
+    Each method may raise `ClusterUnavailable`: perhaps it was done, perhaps not, or the operator may not.
+    """
+
+    async def there(self, namespace: str) -> Sequence[Mapping[str, Any]]:
+        """All that are labelled as ours. Raises `NotListable`."""
+        ...
+
+    async def apply(self, manifest: Mapping[str, Any], *, uid: str | None) -> dict[str, Any]:
+        """Write what the manifest says of a Deployment, or create a Job; the object as it is now.
+
+        Fields that others wrote in the place of ours are ours again, their other fields stay.
+
+        Args:
+            manifest: the object.
+            uid: of the Deployment that is there; None: there is none.
+
+        Raises:
+            Conflict: another object has the name. Gone: there is no such namespace. Invalid: it is refused for what it is.
+        """
+        ...
+
+    async def delete(self, ref: Ref, *, uid: str) -> None:
+        """Delete one with its pods; one that is gone is no error. Raises Conflict: it is another one."""
+        ...
+
+
 class Replicas(Protocol):
     """Where the replicas are."""
 

@@ -50,10 +50,12 @@ OPERATOR_WITHIN: dict[tuple[str, str], frozenset[str]] = {
     ("coordination.k8s.io", "leases"): frozenset({"create", "get", "update"}),
     ("", "configmaps"): frozenset({"create", "get", "patch"}),
     ("", "secrets"): frozenset({"list"}),
+    ("apps", "deployments"): frozenset({"list", "create", "patch", "delete"}),
+    ("batch", "jobs"): frozenset({"list", "create", "delete"}),
     (GROUP, "tools"): frozenset({"create"}),
     (GROUP, "scopes"): frozenset({"gate"}),
 }
-"""What it needs in single namespaces: its own, those of credentials, that of registrations."""
+"""What it needs in single namespaces: its own, those of credentials and of agents, that of registrations."""
 
 
 def admission_policies(facts: Facts) -> Verdict:
@@ -96,8 +98,11 @@ def release_holders(facts: Facts) -> Verdict:
 
 
 def operator_rights(facts: Facts) -> Verdict:
-    """No more than the chart gives it; Secrets only in namespaces of credentials."""
-    namespaces = facts.option("credential-namespaces", "").replace(",", " ").split()
+    """No more than the chart gives it; Secrets and workloads only in namespaces of credentials and of agents."""
+    agents = facts.option("agent-namespaces", "").replace(",", " ").split()
+    namespaces = list(
+        dict.fromkeys([*facts.option("credential-namespaces", "").replace(",", " ").split(), *agents])
+    )
     more = []
     for right in of_account(facts, *facts.account("operator")):
         allowed = OPERATOR if right.namespace is None else OPERATOR_WITHIN
@@ -105,6 +110,8 @@ def operator_rights(facts: Facts) -> Verdict:
             for resource in right.rule["resources"]:
                 verbs = set(right.rule.get("verbs") or ()) - allowed.get((group, resource), frozenset())
                 if (group, resource) == ("", "secrets") and right.namespace not in namespaces:
+                    verbs = set(right.rule.get("verbs") or ())
+                if group in ("apps", "batch") and right.namespace not in agents:
                     verbs = set(right.rule.get("verbs") or ())
                 if verbs:
                     where = f" in {right.namespace}" if right.namespace else ""

@@ -6,7 +6,8 @@ Verbs on resources of our group that exist in RBAC alone, after `escalate` and `
 * `gate` on `scopes/<scope>`: put a scope on a Tool or on the tools of a ToolServer, in its namespace
 * `equip` on `subjects/<name>`: give tools to that subject; in its namespace (ServiceAccount, Agent), or in the whole
   cluster, where the name is `<kind>:<issuer>#<name or client id>` (User, Group, OAuthClient). A binding without
-  scopes gives nobody a tool. An Agent that names a User or an OAuthClient takes it too: it can stop them
+  scopes gives nobody a tool. An Agent that names a User or an OAuthClient takes it too: it can stop them; and one
+  that is run (`spec.run`), on its ServiceAccount: whoever has it run acts with what that account was granted
 * `approve` on `tools/<name>`: say what an approved Tool is (`spec.approvedDigest`), or that it needs no approval any more;
   or what a candidate of it is (ToolCanary); in its namespace. An approver needs no `gate`
 * `confirm` on `tools/<name>`: confirm or reject single calls of that Tool; in its namespace
@@ -107,8 +108,10 @@ def _specs(account: str | None) -> dict[str, tuple[dict[str, Any], str]]:
         "servers-approve": (tool_policies.approve_of_servers(), "Deny"),
         "agents-resume": (agent_policies.resume(), "Deny"),
         "agents-equip": (agent_policies.equip(), "Deny"),
+        "agents-run": (agent_policies.run(), "Deny"),
         "calls-confirm": (confirmation_policies.confirm(), "Deny"),
         "operator": (_operator(is_operator(account)), "Deny"),
+        "operator-workloads": (agent_policies.workloads(is_operator(account)), "Deny"),
         "warnings": (_warnings(), "Warn"),
         "tools-warnings": (tool_policies.warnings(), "Warn"),
     }

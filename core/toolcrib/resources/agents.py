@@ -212,7 +212,9 @@ class AgentStatus(Model):
         default=None, description="The run that was judged last, by the admission policies."
     )
     tools: int | None = Field(
-        default=None, ge=0, description="Tools that the agent's account got at its last discovery."
+        default=None,
+        ge=0,
+        description="Tools that the agent's account sees now: what its next discovery gets.",
     )
     last_run: LastRun | None = Field(default=None, description="The last run of a task.")
     conditions: Conditions = Field(

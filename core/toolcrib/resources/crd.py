@@ -109,7 +109,7 @@ COLUMNS["Agent"] = [
         ".status.conditions[?(@.type=='Deployed')].status",
         "Whether what the operator runs is as the Agent says; empty: it runs nothing.",
     ),
-    _column("Tools", ".status.tools", "Tools that its account got at its last discovery.", kind="integer"),
+    _column("Tools", ".status.tools", "Tools that its account sees now.", kind="integer"),
     _column(
         "Discovering",
         ".status.conditions[?(@.type=='Discovering')].reason",

@@ -6,8 +6,11 @@ plain text, or to whatever else listens on that host. Other ports, and http, are
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from urllib.parse import urlsplit
 
+HOSTS = "toolcrib.dev/hosts"
+"""The annotation of a Secret that lists where its values may go."""
 _DEFAULTS = {"http": 80, "https": 443}
 
 
@@ -21,6 +24,16 @@ def of_url(scheme: str, host: str, port: int) -> frozenset[str]:
     return frozenset({f"{scheme}://{place}" for place in places} | (places if scheme == "https" else set()))
 
 
+def of_address(text: str) -> frozenset[str]:
+    """`of_url` of an http or https address; empty where it is none."""
+    try:
+        url = urlsplit(text)
+        host, port = url.hostname, url.port or (443 if url.scheme == "https" else 80)
+    except ValueError:
+        return frozenset()
+    return of_url(url.scheme, host.removesuffix("."), port) if host else frozenset()
+
+
 def of_service(name: str, namespace: str, port: int, domain: str = "cluster.local") -> frozenset[str]:
     """Every entry that allows a `service:` backend: the Service's names, which mean the port that the Tool names.
 
@@ -29,6 +42,11 @@ def of_service(name: str, namespace: str, port: int, domain: str = "cluster.loca
     full = f"{name}.{namespace}.svc"
     names = (name, full, f"{full}.{domain}")
     return frozenset({*names, *(f"{n}:{port}" for n in names)})
+
+
+def listed(annotations: Mapping[str, str]) -> tuple[str, ...]:
+    """The entries of a Secret's annotation, as they are written."""
+    return tuple(annotations.get(HOSTS, "").replace(",", " ").lower().split())
 
 
 def entries(written: Iterable[str]) -> frozenset[str]:

@@ -14,6 +14,8 @@ from toolcrib.resources import API_VERSION, admission
 from toolcrib_operator.adapters.kube import MERGE_PATCH, Kube, Refused
 from toolcrib_operator.errors import ClusterUnavailable, Gone, Invalid, NotListable
 from toolcrib_operator.kinds.kind import Kind
+from toolcrib_operator.kinds.model_key import MODEL_KEY
+from toolcrib_operator.kinds.secret import SECRET
 from toolcrib_operator.kinds.table import KINDS
 from toolcrib_operator.objects import Entry, Ref, key_of
 from toolcrib_operator.ports import Event, Listing, Written
@@ -31,6 +33,7 @@ class Cluster:
         kube: Kube,
         *,
         credential_namespaces: Sequence[str] | None = (),
+        agent_namespaces: Sequence[str] = (),
         as_entries: bool = False,
         kinds: Iterable[Kind] = KINDS,
     ) -> None:
@@ -38,26 +41,28 @@ class Cluster:
         Args:
             kube: the API server.
             credential_namespaces: those whose labelled Secrets are listed; None means all namespaces.
+            agent_namespaces: those whose Secrets with model keys are listed.
             as_entries: Tools are listed as the `World` keeps them, which takes a fraction of the manifests' memory.
             kinds: all that there are.
         """
         self._kube = kube
         self._kinds = {kind.name: kind for kind in kinds}
         self._as_entries = as_entries
-        self._credential_namespaces = credential_namespaces
+        self._within = {SECRET: credential_namespaces, MODEL_KEY: agent_namespaces}
         self._policies_held: Sequence[Mapping[str, Any]] = ()
         self._policies_at: set[tuple[str, str, str]] | None = None
 
     async def list(self, kind: str) -> Listing:
-        """All objects of a kind, as it says; of one that is not watched (Secrets) those of the credential namespaces."""
+        """All objects of a kind, as it says; of one that is not watched (Secrets) those of its namespaces."""
         one = self._kinds[kind]
         query = {"labelSelector": one.selector} if one.selector else {}
         accept = METADATA_ONLY if one.bare else "application/json"
-        if one.watched or self._credential_namespaces is None:
+        namespaces = self._within.get(kind)
+        if one.watched or namespaces is None:
             return await self._pages(kind, one.path(), query, accept, one)
         found: list[dict[str, Any]] = []
         problems = []
-        for namespace in self._credential_namespaces:
+        for namespace in namespaces:
             try:
                 found += (await self._pages(kind, one.path(namespace), query, accept, one)).objects
             except NotListable as error:  # its tools lack a credential; no others are touched

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import secrets
 import time
 from collections import deque
@@ -100,3 +101,35 @@ class MemoryApplier:
         if there is not None and there.uid != uid:
             raise Conflict(f"{ref} is another one")
         self._world.remove(ref.kind, ref.key)
+
+
+class MemoryWorkloads:
+    """Deployments and Jobs in memory: nothing runs."""
+
+    def __init__(self) -> None:
+        self.objects: dict[Ref, dict[str, Any]] = {}
+
+    async def there(self, namespace: str) -> Sequence[Mapping[str, Any]]:
+        """Those of a namespace."""
+        return [copy.deepcopy(each) for ref, each in self.objects.items() if ref.namespace == namespace]
+
+    async def apply(self, manifest: Mapping[str, Any], *, uid: str | None) -> dict[str, Any]:
+        """Write it over what is there. Raises Conflict."""
+        metadata = manifest["metadata"]
+        ref = Ref(manifest["kind"], f"{metadata['namespace']}/{metadata['name']}")
+        there = self.objects.get(ref)
+        if (there is None) is not (uid is None) or (there is not None and there["metadata"]["uid"] != uid):
+            raise Conflict(f"{ref} is another one")
+        held = {} if there is None else there["metadata"]
+        generation = held.get("generation", 0) + (there is None or there["spec"] != manifest["spec"])
+        kept = {"uid": uid or secrets.token_hex(8), "generation": generation}
+        made = copy.deepcopy({**(there or {}), **manifest, "metadata": {**held, **metadata, **kept}})
+        self.objects[ref] = made
+        return copy.deepcopy(made)
+
+    async def delete(self, ref: Ref, *, uid: str) -> None:
+        """Remove it. Raises Conflict."""
+        there = self.objects.get(ref)
+        if there is not None and there["metadata"]["uid"] != uid:
+            raise Conflict(f"{ref} is another one")
+        self.objects.pop(ref, None)

@@ -213,8 +213,9 @@ def _seen(entry: Entry) -> str | None:
 def _message(entry: Entry, problem: str) -> str:
     if entry.ref.kind == AGENT:
         return (
-            f"Still suspended. No policy checked whether its author may resume it. When it was written: {problem}."
-            " Restore the policies (kubectl apply -f crds/, or helm upgrade), then suspend and resume it again."
+            f"No policy checked whether its author may resume or run this agent. When it was written: {problem}. If it was"
+            " suspended, it still is, and a new run is not run. Restore the policies (kubectl apply -f crds/, or helm upgrade),"
+            " then suspend and resume it again, or change spec.run."
         )
     return (
         f"No policy checked whether its author may grant this. When it was written: {problem}."

@@ -1,4 +1,4 @@
-"""Agents: whether one is suspended, and who may end that.
+"""Agents: whether one is suspended, and who may end that; and whether the operator runs it (`running`).
 
 Suspending takes effect at once. A resumption, by an edit or by deleting the Agent, waits until its author was asked for
 the verb `resume`, as a grant waits for its author's rights (`admission`): till then the agent stays suspended.
@@ -6,18 +6,20 @@ the verb `resume`, as a grant waits for its author's rights (`admission`): till 
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
+
 from toolcrib import publishing
 from toolcrib.resources.admission import FINALIZER
 from toolcrib.resources.agents import Agent
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib.wire.publish import PublishedBinding
-from toolcrib_operator.kinds import statuses
+from toolcrib_operator.kinds import deployed, running, statuses
 from toolcrib_operator.kinds.admission import AGENT
 from toolcrib_operator.kinds.facts import BINDINGS, Batch, Facts
 from toolcrib_operator.kinds.kind import Governed, Situation
 from toolcrib_operator.kinds.records import Record
 from toolcrib_operator.kinds.statuses import POLICIES_SEEN, SUSPENDED, Desired, status
-from toolcrib_operator.kinds.verdicts import BindingVerdict, Cause, Published, invalid
+from toolcrib_operator.kinds.verdicts import AgentVerdict, Cause, Published, invalid
 from toolcrib_operator.objects import Entry, Ref
 
 
@@ -29,9 +31,16 @@ class AgentKind(Governed):
     slot = BINDINGS
     finalizer = FINALIZER
 
+    def keys(self, entry: Entry) -> Sequence[Hashable]:
+        """What a run rests on."""
+        agent = entry.resource
+        return running.needs(agent) if isinstance(agent, Agent) else ()
+
     def guarded(self, entry: Entry, record: Record) -> bool:
-        """The end of a suspension."""
-        return _resumed(entry, record)
+        """The end of a suspension, and a run that nobody has judged."""
+        agent = entry.resource
+        fresh = isinstance(agent, Agent) and entry.deleting is None and running.is_fresh(agent, entry, record)
+        return fresh or _resumed(entry, record)
 
     def ends(self, entry: Entry, facts: Facts) -> bool:
         """A suspended one is there until somebody who may resume it has deleted it."""
@@ -40,23 +49,25 @@ class AgentKind(Governed):
         record = facts.records[entry.ref]
         return not _resumed(entry, record) or facts.admitted.refuses(record, entry) is None
 
-    def assess(self, entry: Entry, record: Record, facts: Facts) -> BindingVerdict:
-        """Whether it is suspended, or still is."""
+    def assess(self, entry: Entry, record: Record, facts: Facts) -> AgentVerdict:
+        """Whether it is suspended, or still is; and whether it is run."""
         agent = entry.resource
         if not isinstance(agent, Agent):
             return _as_before(invalid(entry.findings), entry, record)
-        if not _resumed(entry, record):
-            return BindingVerdict(publishing.suspension(agent) if agent.spec.suspended else None)
-        refusal = facts.admitted.refuses(record, entry)
-        if refusal is None:
-            return BindingVerdict(None)
-        return BindingVerdict(publishing.suspension(agent), refusal, facts.admitted.awaited(record))
+        runs = facts.settings.agents is not None
+        resumed, fresh = _resumed(entry, record), runs and running.is_fresh(agent, entry, record)
+        late = running.unjudged(agent, entry, record, facts) if fresh else None
+        refusal = facts.admitted.refuses(record, entry) if resumed or fresh else None
+        seen = None if refusal is None else facts.admitted.awaited(record)
+        run = running.judge(agent, entry, record, late or refusal, facts) if runs else None
+        stopped = refusal is not None if resumed else agent.spec.suspended
+        return AgentVerdict(publishing.suspension(agent) if stopped else None, refusal or late, seen, run)
 
-    def refused(self, cause: Cause) -> BindingVerdict:
+    def refused(self, cause: Cause) -> AgentVerdict:
         """As of bindings."""
-        return BindingVerdict(None, cause)
+        return AgentVerdict(None, cause, known=False)
 
-    def failed(self, cause: Cause, entry: Entry, record: Record, facts: Facts) -> BindingVerdict:
+    def failed(self, cause: Cause, entry: Entry, record: Record, facts: Facts) -> AgentVerdict:
         """What is suspended stays so."""
         return _as_before(cause, entry, record)
 
@@ -72,9 +83,9 @@ class AgentKind(Governed):
         facts.accounts.bind(ref, _suspension(old), _suspension(new))
 
     def status(self, entry: Entry, record: Record, situation: Situation, now: float) -> Desired:
-        """Ready, Accepted, Suspended, Propagated."""
+        """Ready, Accepted, Suspended, Propagated; Deployed and Discovering where the operator runs it."""
         verdict, agent = record.verdict, entry.resource
-        assert isinstance(verdict, BindingVerdict)
+        assert isinstance(verdict, AgentVerdict)
         progress, refusal = situation.progress(record), verdict.refusal
         confirmed = statuses.holds(entry.status, "Propagated", generation=entry.generation)
         propagated = progress.propagated or confirmed
@@ -86,11 +97,17 @@ class AgentKind(Governed):
         stopped = Cause(ConditionReason.NOT_SUSPENDED)
         if verdict.published is not None:
             stopped = Cause(ConditionReason.SUSPENDED, (isinstance(agent, Agent) and agent.spec.reason) or "")
-        ready = Cause(ConditionReason.READY)
-        if refusal is not None:
+        state = situation.deployed(entry.ref)
+        workload, expected = deployed.rows(entry, verdict.run, state)
+        ready = deployed.obstacle(workload) or Cause(ConditionReason.READY)
+        if refusal is not None and not (
+            verdict.published is not None and isinstance(agent, Agent) and agent.spec.suspended
+        ):
             # what replicas have is what was before: of the resumption that is not yet known
             ready, propagated = Cause(ConditionReason.NOT_ACCEPTED, refusal.message), False
             spread = Cause(ConditionReason.NOT_ACCEPTED)
+        elif refusal is not None:
+            ready = Cause(ConditionReason.NOT_ACCEPTED, refusal.message)
         elif not propagated:
             ready = spread
         rows = [
@@ -98,18 +115,20 @@ class AgentKind(Governed):
             ("Accepted", refusal is None, refusal or Cause(ConditionReason.ACCEPTED)),
             (SUSPENDED, verdict.published is not None, stopped),
             ("Propagated", propagated, spread),
+            *workload,
         ]
-        said = status(entry, rows, now, **{POLICIES_SEEN: verdict.policies_seen})
-        return Desired(said, provisional=refusal is None and not propagated)
+        fields = deployed.fields(entry, verdict.run, state) if verdict.known else {}
+        said = status(entry, rows, now, **{POLICIES_SEEN: verdict.policies_seen}, **fields)
+        return Desired(said, provisional=refusal is None and (not propagated or expected))
 
 
-def _as_before(cause: Cause, entry: Entry, record: Record) -> BindingVerdict:
+def _as_before(cause: Cause, entry: Entry, record: Record) -> AgentVerdict:
     """What is suspended stays so, as far as it is known whom that concerns."""
     held, agent = _suspension(record.published), entry.resource
     if held is None and isinstance(agent, Agent):
         stopped = agent.spec.suspended or statuses.holds(entry.status, SUSPENDED)
         held = publishing.suspension(agent) if stopped else None
-    return BindingVerdict(held, cause)
+    return AgentVerdict(held, cause, known=False)
 
 
 def _resumed(entry: Entry, record: Record) -> bool:

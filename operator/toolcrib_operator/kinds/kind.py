@@ -18,6 +18,7 @@ from toolcrib.snapshot import Snapshot
 from toolcrib.wire.probes import BackendProbe
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
 from toolcrib_operator.kinds import statuses
+from toolcrib_operator.kinds.deployed import DeployedState
 from toolcrib_operator.kinds.facts import SERVER, Batch, Facts, Slot
 from toolcrib_operator.kinds.imported import ImportState
 from toolcrib_operator.kinds.questions import Question
@@ -128,6 +129,10 @@ class Situation(Protocol):
 
     def escaped(self, binding: PublishedBinding) -> Collection[str]:
         """The ids of tools that left what the binding denies."""
+        ...
+
+    def deployed(self, agent: Ref) -> DeployedState | None:
+        """What stands at the API server for an Agent; None: it was not looked yet, or nothing is run."""
         ...
 
 

@@ -53,6 +53,8 @@ class Record:
     credentials: tuple[Credential, ...] = ()
     """What the backend of an accepted Tool needs."""
     admission: Admission | None = None
+    run: tuple[str, str, bool] | None = None
+    """Of an Agent that the operator runs: its uid, the digest of the run, and whether its author was allowed to write it."""
     age: Age | None = None
     """Its place among the tools of its namespace, where it was counted (`quotas`)."""
     crowded: Cause | None = None

@@ -6,11 +6,11 @@ import base64
 import binascii
 from collections.abc import Collection, Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from toolcrib.resources import credential_hosts
 from toolcrib.resources.backends import HttpBackend
 from toolcrib.resources.conditions import ConditionReason
+from toolcrib.resources.credential_hosts import HOSTS as HOSTS
 from toolcrib.resources.servers import McpServer, ToolServer
 from toolcrib.resources.tools import Tool
 from toolcrib.wire.publish import Credential
@@ -21,7 +21,6 @@ from toolcrib_operator.objects import Entry, Ref
 SECRET = "Secret"
 
 LABEL = "toolcrib.dev/backend-credential"
-HOSTS = "toolcrib.dev/hosts"
 
 
 class SecretKind(Kind):
@@ -81,12 +80,12 @@ def assess_credential(
             return (), cause
         values[each_key] = value
     assert secret is not None
-    hosts = tuple(secret.body["annotations"].get(HOSTS, "").replace(",", " ").lower().split())
+    hosts = credential_hosts.listed(secret.body["annotations"])
     place = resource.spec.mcp if isinstance(resource, ToolServer) else resource.spec.backend.http
     names = frozenset() if place is None else hosts_of(place, ref.namespace, domain)
     places = [names]
     if oauth is not None and oauth.token_url is not None:
-        places.append(_of_url(oauth.token_url))
+        places.append(credential_hosts.of_address(oauth.token_url))
     if oauth is not None and (at := oauth.token_service) is not None:
         places.append(credential_hosts.of_service(at.name, ref.namespace, at.port, domain))
     for each in places:
@@ -120,16 +119,7 @@ def hosts_of(place: HttpBackend | McpServer, namespace: str, domain: str) -> fro
     """Every entry of the annotation that allows a backend's calls."""
     if place.service is not None:
         return credential_hosts.of_service(place.service.name, namespace, place.service.port, domain)
-    return _of_url(place.url or "")
-
-
-def _of_url(text: str) -> frozenset[str]:
-    try:
-        url = urlsplit(text)
-        host, port = url.hostname, url.port or (443 if url.scheme == "https" else 80)
-    except ValueError:
-        return frozenset()
-    return credential_hosts.of_url(url.scheme, host.removesuffix("."), port) if host else frozenset()
+    return credential_hosts.of_address(place.url or "")
 
 
 def _value(secret: Entry, key: str) -> str | None:

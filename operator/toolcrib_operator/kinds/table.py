@@ -11,6 +11,7 @@ from toolcrib_operator.kinds.agent import AGENT_KIND
 from toolcrib_operator.kinds.binding import BINDING, CLUSTER_BINDING
 from toolcrib_operator.kinds.canary import CANARY_KIND
 from toolcrib_operator.kinds.kind import Kind
+from toolcrib_operator.kinds.model_key import MODEL_KEYS
 from toolcrib_operator.kinds.namespace import NAMESPACES
 from toolcrib_operator.kinds.secret import SECRETS
 from toolcrib_operator.kinds.server import TOOL_SERVER
@@ -32,6 +33,7 @@ KINDS: tuple[Kind, ...] = (
     SERVICES,
     ENDPOINT_SLICES,
     SECRETS,
+    MODEL_KEYS,
 )
 
 WATCHED = tuple(kind.name for kind in KINDS if kind.watched)

@@ -123,6 +123,31 @@ class BindingVerdict:
         return min((t for t in times if t is not None and t > now), default=None)
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What becomes of an Agent's `spec.run`: it is run, or there is a `refusal`.
+
+    `digest` is of all that says what is run, `admitted` whether its author was allowed to write it (None: not known yet).
+    `stops`: what runs already ends.
+    """
+
+    digest: str
+    admitted: bool | None
+    refusal: Cause | None = None
+    stops: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AgentVerdict(BindingVerdict):
+    """What is published of an Agent is its suspension. `run` is None where the operator runs nothing of it.
+
+    `known` is False where the object cannot be read or its assessment failed: what runs stays.
+    """
+
+    run: Run | None = None
+    known: bool = True
+
+
 AnyVerdict = Verdict | ToolVerdict | ServerVerdict | BindingVerdict
 
 

@@ -15,6 +15,7 @@ from toolcrib.wire.probes import BackendProbe
 from toolcrib.wire.publish import PublishedBinding, PublishedTool, Revision
 from toolcrib_operator.assessment import Assessor
 from toolcrib_operator.kinds import statuses
+from toolcrib_operator.kinds.deployed import DeployedState
 from toolcrib_operator.kinds.imported import ImportState
 from toolcrib_operator.kinds.kind import Governed, Told
 from toolcrib_operator.kinds.records import Record, Removal
@@ -27,6 +28,7 @@ from toolcrib_operator.replicas.probes import ProbeReports
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import LoopSettings
 from toolcrib_operator.status.escapes import Escapes
+from toolcrib_operator.workloads.keeper import Keeper
 from toolcrib_operator.world import World
 
 
@@ -52,6 +54,7 @@ class StatusPlanner:
         escapes: Escapes,
         probes: ProbeReports | None = None,
         imports: Imports | None = None,
+        workloads: Keeper | None = None,
     ) -> None:
         self.facts = assessor.facts
         self.waiting: set[Ref] = set()
@@ -62,6 +65,7 @@ class StatusPlanner:
         self._settings = settings
         self._escapes = escapes
         self._probes, self._imports = probes, imports
+        self._workloads = workloads
         self._started: float | None = None
 
     def assessed(self, refs: Iterable[Ref], changed: set[Ref], revision: Revision, now: float) -> None:
@@ -163,6 +167,10 @@ class StatusPlanner:
     def imported(self, server: Ref) -> ImportState | None:
         """What is known of a ToolServer's server and of its import; None: nothing."""
         return None if self._imports is None else self._imports.of(server)
+
+    def deployed(self, agent: Ref) -> DeployedState | None:
+        """What stands at the API server for an Agent; None: it was not looked yet, or nothing is run."""
+        return None if self._workloads is None else self._workloads.of(agent)
 
     def escaped(self, binding: PublishedBinding) -> Collection[str]:
         """The ids of tools that left what the binding denies."""

@@ -57,3 +57,7 @@ class Preview:
     def escaped(self, binding: PublishedBinding) -> Collection[str]:
         """None: nothing has changed yet."""
         return ()
+
+    def deployed(self, agent: Ref) -> None:
+        """Files run nothing."""
+        return

@@ -30,7 +30,7 @@ class Resync:
         reader: ClusterReader,
         *,
         kinds: Sequence[str] | None = None,
-        secrets: bool = False,
+        polled: Sequence[str] = (),
         settings: WatchSettings | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -39,8 +39,7 @@ class Resync:
         self._troubles: dict[str, logs.Trouble] = {}
         self._world, self._reader = world, reader
         self._kinds = world.watched if kinds is None else tuple(kinds)
-        unwatched = tuple(kind.name for kind in world.kinds.values() if not kind.watched)
-        self._polled = unwatched if secrets else ()
+        self._polled = tuple(polled)
         self._settings = settings or WatchSettings()
         self._monotonic = monotonic
         self._proven: dict[str, float] = {}

@@ -6,6 +6,8 @@ There is no list of tools in it: an agent starts with a URL and an identity.
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +18,8 @@ from toolcrib_operator.workloads import names
 
 Manifest = dict[str, Any]
 
+WRITTEN = "toolcrib.dev/written"
+"""An annotation of Deployments: the digest of what was written, so that what is written no more goes from there."""
 PORT = 8092
 """Of the runner's /healthz, /readyz and /metrics."""
 _USER = 65532
@@ -55,7 +59,10 @@ def workload(agent: Agent, settings: AgentSettings) -> Manifest:
         "selector": {"matchLabels": names.selected_by(agent.metadata.name)},
         "template": template,
     }
-    return _object("apps/v1", "Deployment", names.deployment(agent.metadata.name), agent) | {"spec": spec}
+    made = _object("apps/v1", "Deployment", names.deployment(agent.metadata.name), agent) | {"spec": spec}
+    written = json.dumps(made, sort_keys=True).encode()
+    made["metadata"]["annotations"] = {WRITTEN: hashlib.sha256(written).hexdigest()[:32]}
+    return made
 
 
 def _object(api_version: str, kind: str, name: str, agent: Agent) -> Manifest:

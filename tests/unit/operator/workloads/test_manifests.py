@@ -59,6 +59,8 @@ def test_without_a_task_it_is_a_deployment_that_the_agent_owns() -> None:
         "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Agent", "name": "hacker", "uid": "uid-1", "controller": True,
         "blockOwnerDeletion": False,
     }  # fmt: skip
+    (written,) = made["metadata"].pop("annotations")
+    assert written == "toolcrib.dev/written"
     assert made["metadata"] == {
         "name": "agent-hacker", "namespace": "heist", "labels": labels, "ownerReferences": [owner],
     }  # fmt: skip
