@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from chart import ROOT, Object, Rendered, named, render
+from chart import NAMESPACE, ROOT, Object, Rendered, named, render
 from chart_values import MATRIX
 
 _READING = {"get", "list", "watch"}
@@ -50,7 +50,10 @@ def test_nobody_reads_secrets_but_in_namespaces_that_were_named(name: str) -> No
     everywhere = [item for item in rendered.of("ClusterRoleBinding") if item["roleRef"]["name"] in reading]
     assert not everywhere
     bound = [item for item in rendered.of("RoleBinding") if item["roleRef"]["name"] in reading]
-    named_ones = MATRIX[name].get("credentials", {}).get("namespaces", [])
+    named_ones = [*MATRIX[name].get("credentials", {}).get("namespaces", [])]
+    if agents := MATRIX[name].get("agents", {}):
+        # the names of the keys of model keys' Secrets
+        named_ones += [*agents.get("namespaces", []), NAMESPACE]
     hooks = [item for item in bound if "helm.sh/hook" in item["metadata"].get("annotations", {})]
     assert {item["metadata"].get("namespace") for item in bound if item not in hooks} == set(named_ones)
     assert all(
@@ -101,7 +104,8 @@ def test_the_manifests_for_installing_by_hand_give_the_same_rights() -> None:
     """examples/cluster/rbac.yaml is what tests compare with the API server's audit log."""
     text = (ROOT / "examples" / "cluster" / "rbac.yaml").read_text(encoding="utf-8")
     example = [item for item in yaml.safe_load_all(text) if item["kind"] in ("ClusterRole", "Role")]
-    rendered = render({"runtimeRegistration": {"enabled": True}, "credentials": {"namespaces": ["team-a"]}})
+    rendered = render({"runtimeRegistration": {"enabled": True}, "credentials": {"namespaces": ["team-a"]},
+                       "agents": {"namespaces": ["team-a"]}})  # fmt: skip
     for item in example:
         ours = _counterpart(rendered, item)
         assert _facts(ours["rules"]) == _facts(item["rules"]), named(item)
