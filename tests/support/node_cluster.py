@@ -91,7 +91,15 @@ class NodeCluster:
     def uninstall(self) -> str:
         """`helm uninstall --wait`, and wait for the last pod."""
         said = self.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait", "--timeout", "240s")
-        self.node.until(lambda: not self.pods(ending=True), timeout=240, interval=0.5)
+        # the cluster ends the pods of the release's Agents once those are gone
+        self.node.until(
+            lambda: (
+                not self.pods(ending=True)
+                and not [pod for pod in self.running_agents() if pod["metadata"]["namespace"] == SYSTEM]
+            ),
+            timeout=240,
+            interval=0.5,
+        )
         return said
 
     def apply_heist(self) -> None:
@@ -124,6 +132,11 @@ class NodeCluster:
         label = f"app.kubernetes.io/managed-by=toolcrib-operator,toolcrib.dev/agent={name}"
         found: list[dict[str, Any]] = self.node.get("pods", "-n", namespace, "-l", label)["items"]
         return found
+
+    def running_agents(self) -> list[dict[str, Any]]:
+        """The pods of all Agents, without those that have ended."""
+        items = self.node.get("pods", "-A", "-l", "app.kubernetes.io/managed-by=toolcrib-operator")["items"]
+        return [pod for pod in items if pod["status"]["phase"] not in ("Succeeded", "Failed")]
 
     def agent_pod(self, name: str, namespace: str = SYSTEM) -> dict[str, Any]:
         """The one pod of an Agent, once it is Ready: it has discovered."""

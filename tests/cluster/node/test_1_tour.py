@@ -7,7 +7,7 @@ import pytest
 
 import figures
 from cluster import counter
-from node_cluster import EXAMPLES, RELEASE, SYSTEM, NodeCluster, agent_binding, condition
+from node_cluster import EXAMPLES, RELEASE, SYSTEM, NodeCluster, condition
 
 pytestmark = pytest.mark.node
 
@@ -96,20 +96,22 @@ def test_an_agent_of_the_release_becomes_a_ready_pod_that_discovers_without_a_li
 def test_a_change_of_scope_reaches_the_running_pod(cluster: NodeCluster) -> None:
     pod = cluster.agent_pod("safecracker")
     _wait_available(cluster, pod, 2)
+    path = "/apis/toolcrib.dev/v1alpha1/namespaces/heist/agentscopebindings/chart-agent"
     took = []
-    for scopes in (("calculator:use",), ("calculator:use", "simulation:read")) * 2:
-        began = time.monotonic()
-        cluster.node.apply(agent_binding(*scopes))
-        applied = time.monotonic()
-        _wait_available(cluster, pod, len(scopes))
-        took.append((time.monotonic() - began, time.monotonic() - applied))
-    figures.note(
-        "scope change to seen by the running pod",
-        ", ".join(f"{since:.2f} s ({after:.2f} s after kubectl)" for since, after in took),
-    )
+    with cluster.node.client() as client:
+        for scopes in (["calculator:use"], ["calculator:use", "simulation:read"]) * 2:
+            began = time.monotonic()
+            client.patch(
+                path,
+                json={"spec": {"scopes": scopes}},
+                headers={"Content-Type": "application/merge-patch+json"},
+            ).raise_for_status()
+            _wait_available(cluster, pod, len(scopes))
+            took.append(time.monotonic() - began)
+    figures.note("scope change to seen by the running pod", ", ".join(f"{each:.2f} s" for each in took))
 
     # the figures say how long; a busy machine is slower once, not four times
-    assert min(after for _, after in took) < 1
+    assert min(took) < 1
     assert _same(cluster, pod)
 
 

@@ -71,7 +71,9 @@ def test_every_part_is_scraped_by_the_chart_s_own_configuration(
 ) -> None:
     def all_there() -> bool:
         up = [t["labels"]["job"] for t in prometheus.targets() if t["health"] == "up"]
-        return len(up) == sum(len(cluster.pods(part)) for part in ("registry", "operator", "agent"))
+        return len(up) == len(
+            [*cluster.pods("registry"), *cluster.pods("operator"), *cluster.running_agents()]
+        )
 
     cluster.node.until(all_there, timeout=60, interval=0.5)
     assert {t["labels"]["job"] for t in prometheus.targets()} == {
@@ -79,7 +81,8 @@ def test_every_part_is_scraped_by_the_chart_s_own_configuration(
         "toolcrib-operator",
         "toolcrib-agent",
     }
-    assert {t["labels"]["namespace"] for t in prometheus.targets()} == {SYSTEM}
+    agents = {pod["metadata"]["namespace"] for pod in cluster.running_agents()}
+    assert {t["labels"]["namespace"] for t in prometheus.targets()} == {SYSTEM, *agents}
     urls = {t["labels"]["job"]: t["scrapeUrl"] for t in prometheus.targets()}
     assert urls["toolcrib-registry"].startswith("https://")
     # the admin listener, which no policy opens to Prometheus, has none
