@@ -10,7 +10,7 @@ JOBS ?= 2
 # Files in their own order: pytest-xdist would begin with those of many tests, and end with one process in a long test of
 # real servers while the others have nothing to do. In their own order the many short ones of tests/unit come last.
 DIST := --dist loadfile --no-loadscope-reorder
-# Files with tests of a mark: to import all others takes every process 40 s of processor time.
+# Files with tests of a mark: to import all others takes every process up to 9 s of processor time.
 MARKED = $(shell grep -rlE 'pytest\.mark\.$(1)\b' --include='test_*.py' tests/$(2) | sort)
 # what `make image` may be given
 TAG ?= toolcrib:dev

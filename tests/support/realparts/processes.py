@@ -182,7 +182,7 @@ def child_of(pid: int) -> int | None:
 
 
 GO_SERVERS: Mapping[str, str] = {"GOGC": "400"}
-"""Go collects garbage whenever a heap has doubled, which is half of what an API server's start costs; here memory is no worry."""
+"""Go collects garbage whenever a heap has doubled, a tenth of what an API server costs; here memory is no worry."""
 GO_COMMANDS: Mapping[str, str] = {"GOGC": "off", "GOMEMLIMIT": "1GiB"}
 """For programs in Go that end at once, as kubectl and helm: they need not collect what they leave."""
 
