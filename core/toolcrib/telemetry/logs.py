@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, TextIO
 
 from toolcrib import entropy
@@ -175,8 +176,7 @@ class _JsonHandler(logging.StreamHandler[TextIO]):
         """Write what `format` makes of a record with this message."""
         now = time.time()
         second = math.floor(now)
-        name = logging.getLevelName(level).lower()
-        parts = [f'"level": "{name}"', f'"logger": {_QUOTED(logger)}']
+        parts = [_source(logger, level)]
         for key, value in fields.items():
             text = _QUOTED(value) if type(value) is str else "null" if value is None else repr(value)
             parts.append(f'"{key}": {text}')
@@ -190,6 +190,11 @@ class _JsonHandler(logging.StreamHandler[TextIO]):
             self.stream.flush()
         finally:
             self.release()
+
+
+@lru_cache(maxsize=64)
+def _source(logger: str, level: int) -> str:
+    return f'"level": "{logging.getLevelName(level).lower()}", "logger": {_QUOTED(logger)}'
 
 
 def say(logger: logging.Logger, level: int, fields: dict[str, str | float | None]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -64,7 +64,11 @@ class OutboundHttp:
         # a timer costs a third of `asyncio.timeout`
         late = loop.call_at(until, _expire, connection, request)
         try:
-            await _asked(request, connection)
+            if tracing.is_on():
+                await _traced(request, connection)
+            else:
+                _ask(request, connection, {})
+                await connection.head()
             answer = Answer(connection, request.max_bytes)
             body = await answer.whole()
         except BaseException:
@@ -89,7 +93,7 @@ class OutboundHttp:
                 place, connection = await self._connected(request, None)
                 ended = False
                 try:
-                    await _asked(request, connection)
+                    await _traced(request, connection)
                     answer = Answer(connection, request.max_bytes)
                     yield answer
                     ended = answer.ended
@@ -149,31 +153,28 @@ class OutboundHttp:
         return Gate(self._policy, reach, self._names, self._forbidden)
 
 
-async def _asked(request: OutboundRequest, connection: Connection) -> None:
+async def _traced(request: OutboundRequest, connection: Connection) -> None:
     """Return when the head of an answer is there."""
-    if not tracing.is_on():
-        await _exchange(request, connection)
-        return
     about: dict[str, tracing.Value | None] = {
         "http.request.method": request.method,
         "server.address": request.target.host,
         "server.port": request.target.port,
     }
     with tracing.span(request.method, about, kind="client") as span:
-        await _exchange(request, connection)
+        _ask(request, connection, tracing.headers())
+        await connection.head()
         span.set({"http.response.status_code": connection.status})
 
 
-async def _exchange(request: OutboundRequest, connection: Connection) -> None:
+def _ask(request: OutboundRequest, connection: Connection, more: Mapping[str, str]) -> None:
     headers = {
         "host": "",  # servers want it first
         "accept-encoding": "identity",
         **request.headers,
-        **tracing.headers(),
+        **more,
     }
     headers["host"] = request.target.authority
     connection.ask(request_head(request.method, request.path, headers, request.body), request.body)
-    await connection.head()
 
 
 def _expire(connection: Connection, request: OutboundRequest) -> None:
