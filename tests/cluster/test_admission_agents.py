@@ -188,3 +188,96 @@ def test_a_namespace_that_is_deleted_takes_its_agents_along_but_not_those_that_s
     admission.request(None, "DELETE", f"/api/v1/namespaces/{place}")
     wait_until(lambda: admission.request(controller, "DELETE", path_of(mine)).status_code == 200, 60, 0.2)
     assert admission.request(controller, "DELETE", path_of(wider)).status_code == 403
+
+
+def test_having_an_agent_run_takes_equip_on_its_account(admission: Admission) -> None:
+    """Else an editor of the namespace could act as every account of it."""
+    runner = admission.user(Given(HOME, (("equip", "subjects", ("runner",)),)))
+    other = admission.user(
+        Given(HOME, (("equip", "subjects", ("bot",)),)), Given(OTHER, (("equip", "subjects", ()),))
+    )
+    admission.settle()
+    run: dict[str, Any] = {"run": {}, "mode": "auto", "model": {"name": "m"}}
+    wanted = agent(BOT, serviceAccountName="runner", **run)
+    admission.gone(wanted)
+    refused = admission.create(other, wanted)
+    assert refused.status_code == 403, refused.text
+    assert "resourceNames: ['runner'], verbs: [equip]" in refused.json()["message"]
+    assert admission.create(runner, wanted).status_code == 201
+
+    for changed in (
+        {"run": {"replicas": 2}}, {"mode": "static"}, {"core": ["a/b"]}, {"model": {"name": "other"}}, {"mode": None},
+    ):  # fmt: skip
+        assert admission.patch(other, wanted, {"spec": changed}).status_code == 403, changed
+        assert admission.patch(runner, wanted, {"spec": changed}).status_code == 200, changed
+    assert admission.patch(other, wanted, {"spec": {"suspended": True, "reason": "x"}}).status_code == 200
+    assert admission.patch(other, wanted, {"spec": {"run": None}}).status_code == 200, "ending it is free"
+    assert admission.patch(other, wanted, {"spec": {"run": {}}}).status_code == 403
+    admission.gone(agent(BOT))
+
+
+def test_an_agent_without_an_account_is_run_as_that_of_its_name(admission: Admission) -> None:
+    may = admission.user(Given(HOME, (("equip", "subjects", (BOT,)),)))
+    admission.settle()
+    for name, code in ((BOT, 201), ("other", 403)):
+        admission.gone(agent(name))
+        assert admission.create(may, agent(name, run={})).status_code == code
+    admission.gone(agent(BOT))
+
+
+@pytest.fixture(scope="module")
+def operator(admission: Admission) -> User:
+    """With the right to write Deployments, as the chart's Role gives it."""
+    rule = {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["create", "delete"]}
+    admission.make(None, "ClusterRole", {"metadata": {"name": "writes-deployments"}, "rules": [rule]})
+    admission.bind("User", OPERATOR, "writes-deployments", HOME)
+    admission.settle()
+    return User(OPERATOR)
+
+
+def workload(**pod: Any) -> dict[str, Any]:
+    owner = {
+        "apiVersion": "toolcrib.dev/v1alpha1", "kind": "Agent", "name": BOT, "uid": "uid-1", "controller": True,
+    }  # fmt: skip
+    labels = {"app": "x"}
+    spec = {
+        "automountServiceAccountToken": False, "securityContext": {"runAsNonRoot": True},
+        "containers": [{"name": "agent", "image": "i"}],
+    } | pod  # fmt: skip
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "w", "namespace": HOME, "ownerReferences": [owner]},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("made", "code"),
+    [
+        (workload(), 201),
+        (workload(hostNetwork=True), 403),
+        (workload(volumes=[{"name": "v", "hostPath": {"path": "/"}}]), 403),
+        (workload(hostPID=True), 403),
+        (workload(automountServiceAccountToken=True), 403),
+        (workload(securityContext={}), 403),
+        ({**workload(), "metadata": {"name": "w", "namespace": HOME}}, 403),
+    ],
+    ids=["an agent's", "host network", "host folder", "host processes", "token", "root", "nobody's"],
+)
+def test_the_operator_writes_no_workload_but_a_confined_one_of_an_agent(
+    admission: Admission, operator: User, made: dict[str, Any], code: int
+) -> None:
+    place = f"/apis/apps/v1/namespaces/{HOME}/deployments"
+    answer = admission.request(operator, "POST", place, made)
+    assert answer.status_code == code, answer.text
+    assert code == 201 or "the operator may not" in answer.json()["message"]
+    if code == 201:
+        theirs = {**made, "metadata": {"name": "theirs", "namespace": HOME}}
+        assert admission.request(None, "POST", place, theirs).status_code == 201
+        for name, deleted in (("theirs", 403), ("w", 200)):
+            assert admission.request(operator, "DELETE", f"{place}/{name}").status_code == deleted
+        admission.request(None, "DELETE", f"{place}/theirs")

@@ -142,9 +142,10 @@ def test_the_roles_hold_every_right_that_is_used_and_no_other(
         text = found.get("data", {}).get("anchors.json", "")
         return [anchor.seq for anchor in audit_anchors.read(text)]
 
-    bound = server.kubectl("-n", "heist", "create", "rolebinding", "toolcrib-credentials", "--clusterrole",
-                           "toolcrib-credentials", "--serviceaccount", "toolcrib-system:toolcrib-operator")  # fmt: skip
-    assert bound.returncode == 0, bound.stderr
+    for role in ("toolcrib-credentials", "toolcrib-agents"):
+        bound = server.kubectl("-n", "heist", "create", "rolebinding", role, "--clusterrole", role,
+                               "--serviceaccount", "toolcrib-system:toolcrib-operator")  # fmt: skip
+        assert bound.returncode == 0, bound.stderr
     asked_for = ("auth", "can-i", "list", "secrets", "-n", "heist", "--as", ACCOUNT)
     wait_until(lambda: server.kubectl(*asked_for).stdout.strip() == "yes")
     kubeconfig = server.kubeconfig_for(server.token_request("toolcrib-system", "toolcrib-operator"))
@@ -154,7 +155,8 @@ def test_the_roles_hold_every_right_that_is_used_and_no_other(
         operator = OperatorProcess(
             kubeconfig, [], tmp_path, "--registry-service", "toolcrib-system/toolcrib-registry",
             "--registry-port", str(replica.port), "--credential-namespaces", "heist", "--token-file", str(token),
-            "--runtime-registration", "--audit-anchor-interval", "0.5",
+            "--runtime-registration", "--audit-anchor-interval", "0.5", "--agent-namespaces", "heist",
+            "--agent-image", "toolcrib:1", "--agent-registry-url", "https://registry.example",
         )  # fmt: skip
         replica.audit = AuditHead(chain="registry-0@a", seq=1, hash="0" * 64)
         apply(slice_of(replica, ready=False))
@@ -165,6 +167,16 @@ def test_the_roles_hold_every_right_that_is_used_and_no_other(
                   manifest("ToolCanary", "words", "heist", tool="calculator", candidate={"description": "Other words"}),
                   manifest("ToolServer", "outside", "heist", mcp={"url": "https://mcp.example/mcp"},
                            defaults={"scopes": ["outside:use"]}, **{"import": {"approval": "Automatic"}}))  # fmt: skip
+            created = server.kubectl("create", "serviceaccount", "run", "-n", "heist")
+            assert created.returncode == 0, created.stderr
+            model = {"name": "m", "baseURL": "https://models.example/v1"}
+            for run, right in (
+                ({}, ("patch", "apps", "deployments")),
+                ({"task": "count"}, ("delete", "apps", "deployments")),
+                ({"task": "count more"}, ("delete", "batch", "jobs")),
+            ):
+                apply(manifest("Agent", "run", "heist", run=run, model=model))
+                wait_until(lambda right=right: right in used(log)[0])  # type: ignore[misc]
             for listed in (("one", "two", "three"), ("one", "two")):
                 replica.serve(server_list(*listed))
                 wait_until(lambda listed=listed: imported(replica) == set(listed))  # type: ignore[misc]
@@ -210,6 +222,8 @@ def test_the_roles_hold_every_right_that_is_used_and_no_other(
     # asked for by the admission policies, not by a request: without them no Tool could be created, and no binding go
     asked = {("gate", "scopes"), ("import", "scopes"), ("release", "bindings")}
     wanted = granted() - {(verb, "toolcrib.dev", resource) for verb, resource in asked}
+    # asked for beside the patch by which a Deployment is made
+    wanted -= {("create", "apps", "deployments")}
     # a watch is written down when it has ended, which the API server notices after us
     wait_until(lambda: wanted <= used(log)[0])
     rights, forbidden = used(log)

@@ -9,7 +9,7 @@ from typing import Any
 
 from operator_harness import MemoryReplica, conditions
 from toolcrib.resources import admission
-from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
+from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWorkloads, MemoryWriter
 from toolcrib_operator.admission.policies import Policies
 from toolcrib_operator.kinds.admission import Admitted
 from toolcrib_operator.kinds.table import WATCHED
@@ -17,7 +17,14 @@ from toolcrib_operator.loop import Loop
 from toolcrib_operator.objects import Entry, Ref
 from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
-from toolcrib_operator.settings import IndexSettings, LoopSettings, PolicySettings, PublisherSettings
+from toolcrib_operator.settings import (
+    AgentSettings,
+    IndexSettings,
+    LoopSettings,
+    PolicySettings,
+    PublisherSettings,
+)
+from toolcrib_operator.workloads.keeper import Keeper
 from toolcrib_operator.world import World
 from waiting import until
 
@@ -80,6 +87,8 @@ class Stage:
         every: float = 0.02,
         look_within: float = 0.5,
         settle: float = 0.2,
+        agents: AgentSettings | None = None,
+        workloads: MemoryWorkloads | None = None,
     ) -> None:
         self.shelf, self.replica = shelf, MemoryReplica()
         self.world = World()
@@ -88,9 +97,18 @@ class Stage:
         fast = PolicySettings(every=every, settle=settle, stale_after=0.3)
         self.policies = Policies(Admitted(external=external), None if external else shelf, settings=fast)
         writer = MemoryWriter(self.world)
-        settings = dataclasses.replace(SETTINGS, look_within=look_within)
+        settings = dataclasses.replace(SETTINGS, look_within=look_within, agents=agents)
+        self.workloads, keeper = workloads or MemoryWorkloads(), None
+        if agents is not None:
+            keeper = Keeper(self.world, self.workloads, agents, snapshot=lambda: self.publisher.snapshot)
         self.loop = Loop(
-            self.world, self.publisher, index_sync, writer, settings=settings, policies=self.policies
+            self.world,
+            self.publisher,
+            index_sync,
+            writer,
+            settings=settings,
+            policies=self.policies,
+            workloads=keeper,
         )
 
     @contextlib.asynccontextmanager

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from toolcrib_operator.adapters.kube import APPLY_PATCH, Kube, Refused
-from toolcrib_operator.errors import ClusterUnavailable, Gone, Invalid, NotListable
+from toolcrib_operator.errors import ClusterUnavailable, Conflict, Gone, Invalid, NotListable
 from toolcrib_operator.objects import Ref
 from toolcrib_operator.workloads.names import MANAGER, SELECTOR
 
@@ -56,6 +56,8 @@ class KubeWorkloads:
                 method, path, query=query, body=body, content_type=content_type
             )
         except Refused as error:
+            if error.status == 422 and "metadata.uid: " in error.message:  # of another object
+                raise Conflict(error.message) from error
             if error.status in (400, 413, 422):
                 raise Invalid(error.message) from error
             raise ClusterUnavailable(
