@@ -92,14 +92,7 @@ class NodeCluster:
         """`helm uninstall --wait`, and wait for the last pod."""
         said = self.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait", "--timeout", "240s")
         # the cluster ends the pods of the release's Agents once those are gone
-        self.node.until(
-            lambda: (
-                not self.pods(ending=True)
-                and not [pod for pod in self.running_agents() if pod["metadata"]["namespace"] == SYSTEM]
-            ),
-            timeout=240,
-            interval=0.5,
-        )
+        self.node.until(lambda: not self.node.get("pods", "-n", SYSTEM)["items"], timeout=240, interval=0.5)
         return said
 
     def apply_heist(self) -> None:
