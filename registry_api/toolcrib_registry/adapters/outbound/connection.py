@@ -255,9 +255,12 @@ def request_head(method: str, path: str, headers: Mapping[str, Any], body: bytes
         lines.append(f"content-length: {length}")
     made = "\r\n".join(lines)
     ends = len(lines) - 1
-    if (
-        made.count("\n") != ends or made.count("\r") != ends or "\0" in made
-        or not path.startswith("/") or " " in path or not path.isascii()
-    ):  # fmt: skip
-        raise ProtocolViolation("the request or the response is not valid HTTP")
-    return (made + "\r\n\r\n").encode()
+    try:
+        if (
+            made.count("\n") == made.count("\r") == ends and "\0" not in made
+            and path.startswith("/") and " " not in path and path.isascii()
+        ):  # fmt: skip
+            return f"{made}\r\n\r\n".encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        pass
+    raise ProtocolViolation("the request or the response is not valid HTTP")
