@@ -150,11 +150,13 @@ async def _unknown(wire: Wire) -> None:
 async def serving(server: McpUpstream) -> AsyncIterator[McpUpstream]:
     """The server, listening."""
     connections: set[asyncio.Task[None]] = set()
+    writers: list[asyncio.StreamWriter] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         connections.add(task)
+        writers.append(writer)
         try:
             await server._serve(reader, writer)
         except (ConnectionError, asyncio.CancelledError):
@@ -172,6 +174,10 @@ async def serving(server: McpUpstream) -> AsyncIterator[McpUpstream]:
         for task in list(connections):
             task.cancel()
         await asyncio.gather(*connections, return_exceptions=True)
+        # the loop may end with this: what is still to be sent to a client that has gone would leave its socket open
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
 
 
 @contextmanager
