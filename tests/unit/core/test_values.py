@@ -194,6 +194,7 @@ FINE = {
         ConditionReason.MATCHES,
     ),
     *(ConditionReason.SUSPENDED, ConditionReason.NOT_SUSPENDED, ConditionReason.NOT_ROLLED_BACK),
+    *(ConditionReason.DEPLOYED, ConditionReason.DISCOVERING, ConditionReason.NOTHING_RUNS),
     ConditionReason.FALLBACK_USABLE,
     *(ConditionReason.ACCESS_APPROVED, ConditionReason.ACCESS_REJECTED),
     *(ConditionReason.POWERS_ALONE, ConditionReason.NOTHING_ODD, ConditionReason.DENY_HOLDS),
