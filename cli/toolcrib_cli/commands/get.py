@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from toolcrib_cli import options, output
-from toolcrib_cli.commands import completion
+from toolcrib_cli.commands import chosen, completion
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.examples import Example, examples
 from toolcrib_cli.output import Format
@@ -63,16 +63,7 @@ def get(
     name: Annotated[
         str | None, typer.Argument(help="Name of one object, or namespace/name.", autocompletion=_names)
     ] = None,
-    namespace: Annotated[
-        str | None,
-        typer.Option(
-            "-n",
-            "--namespace",
-            help="Only this namespace.",
-            show_default="all",
-            autocompletion=completion.object_namespaces,
-        ),
-    ] = None,
+    namespace: chosen.Namespace = None,
     all_namespaces: Annotated[
         bool, typer.Option("-A", "--all-namespaces", help="All namespaces. The default.")
     ] = False,

@@ -7,7 +7,7 @@ Verbs on resources of our group that exist in RBAC alone, after `escalate` and `
 * `equip` on `subjects/<name>`: give tools to that subject; in its namespace (ServiceAccount, Agent), or in the whole
   cluster, where the name is `<kind>:<issuer>#<name or client id>` (User, Group, OAuthClient). A binding without
   scopes gives nobody a tool. An Agent that names a User or an OAuthClient takes it too: it can stop them; and one
-  that is run (`spec.run`), on its ServiceAccount: whoever has it run acts with what that account was granted
+  that is run (`spec.run`), on its ServiceAccount: its pods act with what that account was granted
 * `approve` on `tools/<name>`: say what an approved Tool is (`spec.approvedDigest`), or that it needs no approval any more;
   or what a candidate of it is (ToolCanary); in its namespace. An approver needs no `gate`
 * `confirm` on `tools/<name>`: confirm or reject single calls of that Tool; in its namespace

@@ -207,7 +207,7 @@ class Keeper:
             await self._of_another(there)
             there = None
         if wanted["kind"] == "Job":
-            # once: whoever deletes one does not want it again
+            # once: a Job that somebody has deleted is not wanted again
             if there is None and (entry.status.get("lastRun") or {}).get("job") != ref.name:
                 await self._apply(wanted, None)
         elif there is None or not (holds(wanted, there) or self._is_settled(trial, ref, there, wanted)):

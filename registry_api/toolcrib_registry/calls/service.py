@@ -337,17 +337,7 @@ async def governed(
                 first = named.decision.binding
                 decision = named.decision._replace(binding=by.binding)
                 other = first is None or first.uid != by.binding.uid
-                # `replace` costs three times as much
-                named = Named(
-                    named.tool,
-                    named.listed,
-                    named.caller_view,
-                    decision,
-                    named.at,
-                    other,
-                    by.uids,
-                    named.asked,
-                )
+                named = replace(named, decision=decision, by_limits=other, charged=by.uids)
                 parts.metrics.grants.charged(by.binding, named.tool)
                 hold.rest_on(by.uids, decision, named.caller_view.snapshot.policy)
             if parts.decisions.strict:

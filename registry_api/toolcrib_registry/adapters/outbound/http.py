@@ -61,7 +61,7 @@ class OutboundHttp:
         loop = asyncio.get_running_loop()
         until = loop.time() + request.timeout
         place, connection = await self._connected(request, until)
-        # a timer costs a third of `asyncio.timeout`
+        # cheaper than `asyncio.timeout`, on the way of every call
         late = loop.call_at(until, _expire, connection, request)
         try:
             if tracing.is_on():
