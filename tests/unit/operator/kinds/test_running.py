@@ -83,7 +83,7 @@ async def test_a_run_that_no_policy_checked_is_not_run_until_it_is_another() -> 
         assert not stage.runs
         await stage.edit(agent(3, status=stage.status(), suspended=True, mode="static"))
         await until(lambda: stage.runs == {"agent-planner"})
-        assert stage.status()["run"]["admitted"] is True
+        await until(lambda: stage.status()["run"]["admitted"])
 
 
 @pytest.mark.guarantee
