@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dashboards.common import (
-    CALLS_OF_AGENT,
-    GRANTS_OF_AGENT,
+    AGENT,
+    NAMESPACE,
     RED,
     YELLOW,
     Column,
@@ -17,8 +17,6 @@ from dashboards.promql import select, total
 ODD = ((0.5, YELLOW), (1, RED))
 """Of the score, 0 to 3."""
 _REFUSED = select("toolcrib_denials_total", reason__eq="agent_suspended")
-_AGENT = Column("agent", "Agent", links=(CALLS_OF_AGENT, GRANTS_OF_AGENT))
-_NAMESPACE = Column("namespace", "Namespace")
 
 
 def row(made: Page) -> None:
@@ -28,7 +26,7 @@ def row(made: Page) -> None:
         listing(
             "Suspended agents",
             (f"max by (namespace, agent) ({select('toolcrib_agent_suspended')})",),
-            (_AGENT, _NAMESPACE),
+            (AGENT, NAMESPACE),
             "Agents with `suspended: true`: no tool, on no replica. `kubectl get agents -A` says why. "
             "Runbook: ToolcribAgentSuspended.",
             sort="Agent",
@@ -64,12 +62,12 @@ def row(made: Page) -> None:
             "Agents unlike themselves",
             (score, errors, denials, new),
             (
-                _AGENT,
+                AGENT,
                 Column("Value #A", "Score", steps=ODD, width=90),
                 Column("Value #B", "Failed", unit="percentunit", width=90),
                 Column("Value #C", "Refused", unit="percentunit", width=90),
                 Column("Value #D", "New tools", width=90),
-                _NAMESPACE,
+                NAMESPACE,
             ),
             "Calls of 15 minutes: the share that failed, the share that was refused, and tools that are new to the agent (5 count "
             "as 1); the score, 0 to 3, is their sum. Needs the recording rules (`monitoring.rules.enabled`). High: read "

@@ -20,6 +20,10 @@ Steps = Sequence[tuple[float, str]]
 """Colours from a value on; below the first one: green, or what `below` says."""
 ANY = ((1, YELLOW),)
 """Yellow from one on."""
+BAD = ((1, RED),)
+"""Red from one on."""
+REPLICA = "{{pod}} {{instance}}"
+"""The legend of a line a replica."""
 P = TypeVar("P", timeseries.Panel, stat.Panel, table.Panel)
 AnyPanel = timeseries.Panel | stat.Panel | table.Panel
 
@@ -108,6 +112,10 @@ GRANTS_OF_AGENT = ("Grants of this agent", link_to(GOVERNANCE, "agent"))
 CALLS_OF_TOOL = ("Calls of this tool", link_to(USAGE, "tool"))
 REACH_OF_TOOL = ("Who reaches this tool", link_to(GOVERNANCE, "tool"))
 CALLS_OF_SERVER = ("Calls of this server", link_to(USAGE, "server"))
+AGENT = Column("agent", "Agent", links=(CALLS_OF_AGENT, GRANTS_OF_AGENT))
+TOOL = Column("tool", "Tool", links=(CALLS_OF_TOOL, REACH_OF_TOOL))
+SERVER = Column("server", "Server", links=(CALLS_OF_SERVER,))
+NAMESPACE = Column("namespace", "Namespace")
 
 
 def graph(

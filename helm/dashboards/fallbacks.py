@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboards.common import CALLS_OF_TOOL, REACH_OF_TOOL, Column, Page, graph, listing
+from dashboards.common import NAMESPACE, TOOL, Column, Page, graph, listing
 from dashboards.promql import rate, select, total
 
 
@@ -51,8 +51,8 @@ def row(made: Page) -> None:
             "Tools that fall back",
             (f"sum by (namespace, tool) ({total(fallen)}) > 0",),
             (
-                Column("tool", "Tool", links=(CALLS_OF_TOOL, REACH_OF_TOOL)),
-                Column("namespace", "Namespace"),
+                TOOL,
+                NAMESPACE,
                 Column("Value", "Calls", width=90),
             ),
             "Tools whose backend was down in the time range, and calls that their fallbacks took.",

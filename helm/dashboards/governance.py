@@ -6,14 +6,16 @@ from grafana_foundation_sdk.builders import dashboard as builders
 
 from dashboards import agents
 from dashboards.common import (
+    AGENT,
     BLUE,
     CALLS_OF_AGENT,
-    CALLS_OF_SERVER,
     CALLS_OF_TOOL,
     GOVERNANCE,
     GRANTS_OF_AGENT,
     GREEN,
+    NAMESPACE,
     RED,
+    SERVER,
     YELLOW,
     Column,
     Page,
@@ -58,10 +60,9 @@ TIME_LEFT = f"max by (namespace, kind, grant) ({EXPIRY}) - time()"
 UNUSED = f"{HOLDERS} unless on (namespace, kind, grant) ({LATEST_USE} >= time() - $__range_s)"
 ENDING = f"{TIME_LEFT} < {ENDS_SOON} > 0"
 
-AGENT = Column("subject", "Agent", links=(CALLS_OF_AGENT, GRANTS_OF_AGENT))
+SUBJECT = Column("subject", "Agent", links=(CALLS_OF_AGENT, GRANTS_OF_AGENT))
 GRANT = Column("grant", "Grant", links=(("This grant alone", link_to(UID, "grant")),))
 KIND = Column("kind", "Kind")
-NAMESPACE = Column("namespace", "Namespace")
 
 
 def dashboard() -> builders.Dashboard:
@@ -176,7 +177,7 @@ def _grants(made: Page) -> None:
                 f"{per_holder}({USED_SHARE})",
             ),
             (
-                AGENT,
+                SUBJECT,
                 GRANT,
                 KIND,
                 NAMESPACE,
@@ -199,7 +200,7 @@ def _grants(made: Page) -> None:
         listing(
             "Scopes by agent",
             (f"max by (namespace, subject, scope, grant, kind) ({GRANTS})",),
-            (AGENT, Column("scope", "Scope"), GRANT, KIND, NAMESPACE),
+            (SUBJECT, Column("scope", "Scope"), GRANT, KIND, NAMESPACE),
             "Every scope that an agent holds, with the binding that gives it. Too wide a scope: split the tools' "
             "scopes, or narrow the binding with `tools.allow`.",
             sort="Agent",
@@ -214,7 +215,7 @@ def _grants(made: Page) -> None:
             (REACHED,),
             (
                 Column("tool", "Tool", links=(CALLS_OF_TOOL,)),
-                Column("server", "Server", links=(CALLS_OF_SERVER,)),
+                SERVER,
                 NAMESPACE,
                 Column("Value", "Grants", steps=((1, BLUE),), below=RED, width=100),
             ),
@@ -249,7 +250,7 @@ def _refused(made: Page) -> None:
             "Denials by agent and rule",
             (f"topk(50, round(sum by (namespace, agent, action, reason, rule) ({total(DENIALS)})) > 0)",),
             (
-                Column("agent", "Agent", links=(CALLS_OF_AGENT, GRANTS_OF_AGENT)),
+                AGENT,
                 Column("action", "Action", width=90),
                 Column("reason", "Reason"),
                 Column("rule", "Rule"),
@@ -298,7 +299,7 @@ def _loose_ends(made: Page) -> None:
         listing(
             "Grants never used",
             (UNUSED,),
-            (AGENT, GRANT, KIND, NAMESPACE),
+            (SUBJECT, GRANT, KIND, NAMESPACE),
             "No call was charged to these in the time range (a grant that is younger than the range counts too). "
             "Choose 30 or 90 days and ask the owner before you delete one: a call is charged to one binding, so of two "
             "that allow it together (`scopeMatch: All`) or each by itself, the other is listed here and may be needed.",
@@ -314,7 +315,7 @@ def _loose_ends(made: Page) -> None:
             "Grants that end",
             (f"{HOLDERS} * on (namespace, kind, grant) group_left () ({TIME_LEFT})",),
             (
-                AGENT,
+                SUBJECT,
                 GRANT,
                 KIND,
                 NAMESPACE,

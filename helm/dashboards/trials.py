@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboards.common import CALLS_OF_TOOL, REACH_OF_TOOL, Column, Page, graph, listing
+from dashboards.common import NAMESPACE, TOOL, Column, Page, graph, listing
 from dashboards.promql import select, total
 
 _LEGEND = "{{canary}} {{side}}"
@@ -20,10 +20,10 @@ def row(made: Page) -> None:
             (f"{info} * on (namespace, canary) group_left () {share}",),
             (
                 Column("canary", "Canary"),
-                Column("tool", "Tool", links=(CALLS_OF_TOOL, REACH_OF_TOOL)),
+                TOOL,
                 Column("state", "State"),
                 Column("Value", "Share", unit="percentunit", width=90),
-                Column("namespace", "Namespace"),
+                NAMESPACE,
             ),
             "State: Waiting, Running, or the result of the trial (Worse: rolled back). Share: of the callers that get the "
             "candidate now. `toolcrib canary report` has each look with its interval.",

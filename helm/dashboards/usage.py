@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import dashboard as builders
 
-from dashboards import trials
+from dashboards import discovery, runner, trials
 from dashboards.common import (
-    CALLS_OF_AGENT,
-    CALLS_OF_SERVER,
-    CALLS_OF_TOOL,
-    GRANTS_OF_AGENT,
+    AGENT,
     GREEN,
-    REACH_OF_TOOL,
     RED,
+    SERVER,
+    TOOL,
     USAGE,
     YELLOW,
     Column,
@@ -38,17 +36,10 @@ FAILED = select("toolcrib_calls_total", **FILTERS, tool__ne="", outcome=FAULTS)
 NOT_OK = select("toolcrib_calls_total", **FILTERS, outcome__ne="ok")
 SECONDS = "toolcrib_call_duration_seconds"
 OF_TOOL = {"tool": "$tool", "server": "$server"}
-SEARCHES = select("toolcrib_search_duration_seconds_count")
 KNOWN = f"max by (namespace, tool, server, state) ({select('toolcrib_tool_info', **OF_TOOL)})"
 CALLED = f"sum by (namespace, tool) ({total(select('toolcrib_calls_total', **OF_TOOL))}) > 0"
 DEAD = f"{KNOWN} unless on (namespace, tool) ({CALLED})"
 """By the namespace of the installation: what is called in one may be dead in another."""
-RUN = {"agent": "$runner"}
-"""The runner calls an agent by its own name, the registry by the identity that its token proves: two variables."""
-
-AGENT = Column("agent", "Agent", links=(CALLS_OF_AGENT, GRANTS_OF_AGENT))
-TOOL = Column("tool", "Tool", links=(CALLS_OF_TOOL, REACH_OF_TOOL))
-SERVER = Column("server", "Server", links=(CALLS_OF_SERVER,))
 
 
 def dashboard() -> builders.Dashboard:
@@ -69,9 +60,9 @@ def dashboard() -> builders.Dashboard:
     _calls(made)
     _latency(made)
     _tools(made)
-    _finding(made)
+    discovery.row(made)
     trials.row(made)
-    _runner(made)
+    runner.row(made)
     return made.made
 
 
@@ -311,185 +302,4 @@ def _tools(made: Page) -> None:
         ),
         10,
         10,
-    )
-
-
-def _finding(made: Page) -> None:
-    made.row("Discovery and search")
-    made.add(
-        graph(
-            "Discoveries by route",
-            (
-                (
-                    f"sum by (route) ({rate(select('toolcrib_discoveries_total', agent='$agent'))})",
-                    "{{route}}",
-                ),
-            ),
-            "reqps",
-            "Lists answered. Far more than agents: one that polls; let it use ETag or `GET /v1/watch`.",
-        ),
-        8,
-        8,
-    )
-    made.add(
-        graph(
-            "Searches by mode",
-            ((f"sum by (mode) ({rate(SEARCHES)})", "{{mode}}"),),
-            "reqps",
-            "Searches by what answered them. `lexical` where it should be `hybrid`: the index or the embedder is "
-            "down; see Health.",
-        ),
-        8,
-        8,
-    )
-    empty = select("toolcrib_searches_empty_total")
-    degraded = select("toolcrib_searches_degraded_total")
-    made.add(
-        graph(
-            "Searches: empty, degraded",
-            (
-                (f"sum({rate(empty)}) / sum({rate(SEARCHES)}) >= 0", "empty"),
-                (f"sum({rate(degraded)}) / sum({rate(SEARCHES)}) >= 0", "degraded"),
-            ),
-            "percentunit",
-            "Share of searches that found nothing, and that went without index or embedder. Many empty ones: agents "
-            "ask for what they may not use, or descriptions do not say what tools do.",
-            steps=((0.5, YELLOW),),
-            top=1,
-        ),
-        8,
-        8,
-    )
-    made.add(
-        listing(
-            "Discoveries by agent",
-            (
-                f"topk(50, round(sum by (agent, route) ({total(select('toolcrib_discoveries_total', agent='$agent'))})) > 0)",
-            ),
-            (AGENT, Column("route", "Route"), Column("Value", "Lists", width=100)),
-            "The 50 largest of the time range. An agent that lists and never calls: its grants miss what it needs.",
-            sort="Lists",
-        ),
-        8,
-        9,
-    )
-    searching = "toolcrib_search_duration_seconds"
-    made.add(
-        graph(
-            "Latency of searches",
-            tuple((quantile(q, searching), name) for q, name in ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))),
-            "s",
-            "What agents wait for a search. Above a quarter of a second: the store (Weaviate's own metrics) or the "
-            "embedder is short of CPU.",
-            steps=((0.25, YELLOW), (1, RED)),
-        ),
-        8,
-        9,
-    )
-    made.add(
-        graph(
-            "Changes told on live streams",
-            ((f"sum by (type) ({rate(select('toolcrib_watch_events_total'))})", "{{type}}"),),
-            "ops",
-            "Events of `GET /v1/watch` by type. Steady with a steady catalog: definitions or grants flap; find who "
-            "edits them.",
-        ),
-        8,
-        9,
-    )
-
-
-def _runner(made: Page) -> None:
-    made.row("Agents run by the agent runner")
-    tokens = select("toolcrib_agent_tokens_total", **RUN)
-    made.add(
-        graph(
-            "Model tokens",
-            ((f"sum by (mode, phase, kind) ({rate(tokens)})", "{{mode}} {{phase}} {{kind}}"),),
-            "cps",
-            "Tokens a second by mode, phase and kind. Prompt tokens of static that grow: too many tool definitions "
-            "in the prompt; use `--mode auto`.",
-            stacked=True,
-        ),
-        8,
-        8,
-    )
-    requests = select("toolcrib_runner_model_requests_total", **RUN)
-    made.add(
-        graph(
-            "Model requests by outcome",
-            ((f"sum by (outcome) ({rate(requests)})", "{{outcome}}"),),
-            "reqps",
-            "Requests to the model. Outcomes other than ok: the model's address, key or limits; the runner's log has "
-            "the answer.",
-            stacked=True,
-        ),
-        8,
-        8,
-    )
-    own_calls = select("toolcrib_agent_tool_calls_total", **RUN)
-    made.add(
-        graph(
-            "Tool calls seen by agents",
-            ((f"sum by (agent, outcome) ({rate(own_calls)})", "{{agent}} {{outcome}}"),),
-            "reqps",
-            "Calls as the agents saw them. More failures here than under Calls: the way between runner and registry.",
-        ),
-        8,
-        8,
-    )
-    labels = "namespace, agent"
-    made.add(
-        listing(
-            "Agents of the runner",
-            (
-                f"max by ({labels}) ({select('toolcrib_runner_registry_up', **RUN)})",
-                f"max by ({labels}) ({select('toolcrib_runner_watch_connected', **RUN)})",
-                f"max by ({labels}) ({select('toolcrib_agent_tools_available', **RUN)})",
-                f"round(sum by ({labels}) ({total(tokens)}))",
-                f"round(sum by ({labels}) ({total(own_calls)}))",
-            ),
-            (
-                Column("agent", "Runner"),
-                Column("namespace", "Namespace"),
-                Column("Value #A", "Registry up", steps=((1, GREEN),), below=RED, width=120),
-                Column("Value #B", "Live stream", steps=((1, GREEN),), below=YELLOW, width=120),
-                Column("Value #C", "Tools known", steps=((1, GREEN),), below=RED, width=120),
-                Column("Value #D", "Tokens", width=110),
-                Column("Value #E", "Tool calls", width=110),
-            ),
-            "Registry up 0: the last discovery failed (address, CA, token). No live stream: changes are seen at the "
-            "next discovery only. 0 tools: no grant reaches anything.",
-            sort="Tokens",
-        ),
-        24,
-        8,
-    )
-    by = "agent, mode, phase"
-    prompt = select("toolcrib_agent_tokens_total", kind="prompt", **RUN)
-    completion = select("toolcrib_agent_tokens_total", kind="completion", **RUN)
-    cached = select("toolcrib_agent_cached_tokens_total", **RUN)
-    spent = f"(sum by ({by}) ({total(prompt)}) > 0)"
-    made.add(
-        listing(
-            "Model tokens by agent, mode and phase",
-            (
-                f"round({spent})",
-                f"round(sum by ({by}) ({total(completion)}))",
-                f"sum by ({by}) ({total(cached)}) / {spent}",
-            ),
-            (
-                Column("agent", "Runner"),
-                Column("mode", "Mode"),
-                Column("phase", "Phase"),
-                Column("Value #A", "Prompt", width=110),
-                Column("Value #B", "Completion", width=110),
-                Column("Value #C", "Cached", unit="percentunit", width=110),
-            ),
-            "What each phase cost. Much in discovery: few tools, or searches that find nothing. Cached is the share of "
-            "prompt tokens that the endpoint took from its cache; 0 where it does not say.",
-            sort="Prompt",
-        ),
-        24,
-        8,
     )

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dashboards import generate, governance, health, lint, usage
+from dashboards import generate, governance, lint, operators, propagation, replicas, search, usage
 from dashboards.interpolate import Choice, UnknownVariableError, interpolate
 from dashboards.lint_queries import Metric, reference, unparseable
 from realparts import prometheus
@@ -55,10 +55,10 @@ def test_nothing_in_them_would_be_refused_dropped_or_shown_badly() -> None:
     [
         ("ToolcribGrantExpiring", f"< {governance.ENDS_SOON // 3600} * 3600"),
         ("ToolcribToolErrors", f"> {usage.ERROR_SHARE}"),
-        ("ToolcribPolicyAge", f"> {health.POLICY_AGE}"),
-        ("ToolcribOperatorQueueStuck", f"> {health.WAITING}"),
-        ("ToolcribSearchDegraded", f"> {health.DEGRADED}"),
-        ("ToolcribPropagationBurnFast", f"* {1 - health.OBJECTIVE:.2f}"),
+        ("ToolcribPolicyAge", f"> {replicas.POLICY_AGE}"),
+        ("ToolcribOperatorQueueStuck", f"> {operators.WAITING}"),
+        ("ToolcribSearchDegraded", f"> {search.DEGRADED}"),
+        ("ToolcribPropagationBurnFast", f"* {1 - propagation.OBJECTIVE:.2f}"),
     ],
 )
 def test_a_colour_changes_where_its_alert_fires(alert: str, limit: str) -> None:
