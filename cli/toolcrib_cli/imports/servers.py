@@ -9,7 +9,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from toolcrib import names
-from toolcrib.resources.backends import FORBIDDEN_HEADERS, HEADER, URL, AuthType
+from toolcrib.resources.addresses import URL
+from toolcrib.resources.backends import FORBIDDEN_HEADERS, HEADER, AuthType
 
 _VARIABLE = re.compile(r"\$\{[^}]*\}|\{([A-Za-z0-9_.-]+)\}")
 _SCHEMES = {"bearer": AuthType.BEARER, "basic": AuthType.BASIC}

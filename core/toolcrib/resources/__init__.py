@@ -1,7 +1,8 @@
 """The custom resources as models: one source for the CRDs, for `validate` and for what the services read."""
 
+from toolcrib.resources.addresses import ServiceReference
 from toolcrib.resources.agents import Agent
-from toolcrib.resources.backends import Auth, AuthType, Backend, HttpBackend, ServiceReference
+from toolcrib.resources.backends import Auth, AuthType, Backend, HttpBackend
 from toolcrib.resources.bindings import (
     AgentScopeBinding,
     BindingSpec,

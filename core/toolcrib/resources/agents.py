@@ -8,7 +8,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from toolcrib.resources.backends import SECRET_KEY, URL
+from toolcrib.resources.addresses import URL
+from toolcrib.resources.backends import SECRET_KEY
 from toolcrib.resources.bindings import Subject, SubjectKind
 from toolcrib.resources.conditions import Conditions
 from toolcrib.resources.meta import WHOLE, DnsSubdomain, ListOf, Model, ObjectMeta, Rule

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, ClassVar, Protocol
+from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field
 
 from toolcrib import names
 from toolcrib.resources import durations
-from toolcrib.resources.meta import DnsLabel, DnsSubdomain, Model, Rule, Whole
+from toolcrib.resources.addresses import EITHER, PATH, URL, ServiceReference, TokenService, address_rules
+from toolcrib.resources.meta import DnsSubdomain, Model, Rule
 from toolcrib.resources.placing import (
     ASSERTION_HEADER,
     HEADER,
@@ -24,8 +25,6 @@ from toolcrib.resources.placing import (
 
 __all__ = ["ASSERTION_HEADER", "HEADER", "PLACEHOLDER"]
 
-URL = r"^https?://([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?(/[!-~]*)?$"
-PATH = r"^/[!-~]*$"
 SECRET_KEY = r"^[-._a-zA-Z0-9]{1,253}$"
 OAUTH_SCOPE = r"^[!#-\[\]-~]+( [!#-\[\]-~]+)*$"
 """Scopes as a token endpoint takes them, separated by single spaces (RFC 6749, appendix A.4)."""
@@ -34,7 +33,6 @@ RESOURCE = r"^[A-Za-z][A-Za-z0-9+.-]*:[!\"$-~]+$"
 AUDIENCE = r"^[!-~]+$"
 MCP_NAME = r"^[^\x00-\x1f\x7f]{1,128}$"
 """A tool's name at its server: servers use more than the characters that MCP recommends."""
-MAX_TIMEOUT = 300.0
 
 
 class AuthType(StrEnum):
@@ -68,77 +66,6 @@ class McpTransport(StrEnum):
     """How an MCP server is spoken to."""
 
     STREAMABLE_HTTP = "StreamableHTTP"
-
-
-class ServiceReference(Model):
-    """A Service of the object's own namespace."""
-
-    name: DnsLabel = Field(description="Name of the Service, in the namespace of the object.")
-    port: Whole = Field(ge=1, le=65535, description="Port number of the Service.")
-
-
-class TokenService(ServiceReference):
-    """A token endpoint at a Service of the object's own namespace."""
-
-    path: str = Field(pattern=PATH, max_length=1024, description="Path of the token endpoint at the Service.")
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "!(self.path.contains('/../') || self.path.endsWith('/..') || self.path.contains('#'))",
-            "path must not have a fragment or a .. segment",
-            lambda s: not ("/../" in s.path or s.path.endswith("/..") or "#" in s.path),
-        ),
-    )
-
-
-class Addressed(Protocol):
-    """Has an address, at a Service or elsewhere, and a deadline."""
-
-    service: ServiceReference | None
-    url: str | None
-    path: str | None
-    timeout: str
-
-
-EITHER = Rule(
-    "has(self.service) != has(self.url)",
-    "set either service or url",
-    lambda m: (m.service is None) != (m.url is None),
-)
-
-
-def address_rules(barred: str, said: str) -> tuple[Rule, ...]:
-    """The rules of an address, whatever it names.
-
-    `said` names what its path must not have: .. segments and the characters `barred`.
-    """
-
-    def whole(path: str) -> bool:
-        return not ("/../" in path or path.endswith("/..") or any(c in path for c in barred))
-
-    def apart(m: Addressed) -> bool:
-        return m.url is None or m.path is None
-
-    def valid(m: Addressed) -> bool:
-        return m.path is None or whole(m.path)
-
-    def short(m: Addressed) -> bool:
-        return durations.seconds(m.timeout) <= MAX_TIMEOUT
-
-    characters = "".join(f" || self.path.contains('{c}')" for c in barred)
-    return (
-        Rule(
-            "!has(self.url) || !has(self.path)",
-            "path needs service; with url, make the path a part of the url",
-            apart,
-        ),
-        Rule(
-            f"!has(self.path) || !(self.path.contains('/../') || self.path.endsWith('/..'){characters})",
-            said,
-            valid,
-        ),
-        Rule("duration(self.timeout) <= duration('5m')", "timeout must be at most 5m", short),
-    )
 
 
 class HttpBackend(Model):

@@ -12,12 +12,12 @@ from pydantic import BaseModel
 
 from toolcrib import wording
 from toolcrib.errors import Finding
-from toolcrib.resources import agents, backends, bindings, canaries, durations, servers, tools
+from toolcrib.resources import addresses, agents, backends, bindings, canaries, durations, servers, tools
 
 WORDS = {
     **wording.FORMS,
-    backends.URL: "an http:// or https:// address, as in https://api.example.com/v1, without user, query or fragment",
-    backends.PATH: "a path that begins with '/', of printable ASCII characters",
+    addresses.URL: "an http:// or https:// address, as in https://api.example.com/v1, without user, query or fragment",
+    addresses.PATH: "a path that begins with '/', of printable ASCII characters",
     backends.HEADER: "1 to 64 letters, digits or '-'",
     backends.OAUTH_SCOPE: "scopes separated by single spaces, as in read write, without quotes and backslashes",
     backends.RESOURCE: "an absolute URI without a fragment, as in https://api.example.com",

@@ -9,15 +9,8 @@ from pydantic import AfterValidator, Field
 
 from toolcrib import names
 from toolcrib.resources import durations
-from toolcrib.resources.backends import (
-    PATH,
-    URL,
-    Auth,
-    McpTransport,
-    SecretKeyReference,
-    ServiceReference,
-    address_rules,
-)
+from toolcrib.resources.addresses import PATH, URL, ServiceReference, address_rules
+from toolcrib.resources.backends import Auth, McpTransport, SecretKeyReference
 from toolcrib.resources.conditions import Conditions
 from toolcrib.resources.meta import ListOf, Model, ObjectMeta, Rule, Scope, unique
 from toolcrib.resources.tools import Approval, ToolAnnotations

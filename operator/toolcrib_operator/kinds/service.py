@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from toolcrib.resources.backends import ServiceReference
+from toolcrib.resources.addresses import ServiceReference
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.servers import ToolServer
 from toolcrib.resources.tools import Tool

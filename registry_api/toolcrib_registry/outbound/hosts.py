@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
-from toolcrib.resources.backends import URL
+from toolcrib.resources.addresses import URL
 from toolcrib_registry.outbound.errors import EgressRefused
 
 _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from toolcrib import names
-from toolcrib.resources.backends import URL
+from toolcrib.resources.addresses import URL
 from toolcrib.text import escape, truncate
 from toolcrib_cli.imports.openapi import naming, operations
 from toolcrib_cli.imports.openapi.documents import (
