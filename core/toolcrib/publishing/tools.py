@@ -1,39 +1,22 @@
-"""From a resource to what is published: names filled in, digests computed, dates as numbers.
-
-Used by the operator for manifests and by the registry for runtime registrations, so that both give one tool one
-digest.
-"""
+"""Tools, candidates and servers as replicas know them, with their digests; and the manifest of a registration."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from toolcrib import digest, names
-from toolcrib.resources import durations
-from toolcrib.resources.agents import Agent
-from toolcrib.resources.backends import Auth, Backend, HttpBackend, OAuthClient
-from toolcrib.resources.bindings import AgentScopeBinding, ClusterAgentScopeBinding, Subject, SubjectKind
+from toolcrib.publishing.backends import backend_at_server, tool_backend
 from toolcrib.resources.canaries import ToolCanary
 from toolcrib.resources.meta import API_VERSION
-from toolcrib.resources.servers import DEFAULT_PATH, ToolServer
+from toolcrib.resources.servers import ToolServer
 from toolcrib.resources.tools import Approval, Tool, ToolState
 from toolcrib.wire.backends import (
     ADDRESSES,
-    PublishedAuth,
     PublishedBackend,
-    PublishedMcp,
-    PublishedOAuth,
-    PublishedParameter,
-    PublishedProgram,
-    PublishedTokenService,
-    SecretReference,
 )
 from toolcrib.wire.publish import (
     Candidate,
-    PublishedBinding,
-    PublishedLimits,
     PublishedServer,
-    PublishedSubject,
     PublishedTool,
 )
 
@@ -134,7 +117,7 @@ def tool(
         state=ToolState.DISABLED if server is not None and server.disabled else spec.state,
         replaced_by=spec.replaced_by,
         message=spec.message,
-        backend=_backend(spec.backend, namespace, cluster_ip, token_ip, server),
+        backend=tool_backend(spec.backend, namespace, cluster_ip, token_ip, server),
         fallback=tuple(names.tool_id(namespace, each) for each in dict.fromkeys(spec.fallback)),
         confirm=resource.confirm,
         source=meta.labels.get("toolcrib.dev/source", "manifest"),
@@ -172,67 +155,6 @@ _TEXTS = ("title", "description", "examples")
 _REPLACED = ("packed_input", "packed_output", "returns", "annotations", "backend", "source_digests")
 
 
-def _backend(
-    backend: Backend, namespace: str, cluster_ip: str | None, token_ip: str | None, server: ToolServer | None
-) -> PublishedBackend | None:
-    http = backend.http
-    if backend.mcp is not None:
-        if server is None:
-            return None
-        return _tool_backend(server, backend.mcp.tool, cluster_ip, token_ip)
-    if http is None:
-        return None
-    return PublishedBackend(
-        service_namespace=namespace if http.service else None,
-        service_name=http.service.name if http.service else None,
-        service_port=http.service.port if http.service else None,
-        cluster_ip=cluster_ip if http.service else None,
-        url=http.url,
-        path=http.path or "/",
-        method=http.method,
-        timeout=durations.seconds(http.timeout),
-        auth=_auth(backend.auth, namespace, token_ip),
-        assertion=backend.assertion,
-        parameters=_parameters(http),
-        body=http.body,
-    )
-
-
-def _parameters(http: HttpBackend) -> tuple[PublishedParameter, ...] | None:
-    """In the order of their arguments: the API server merges the list by them, and any order means the same."""
-    if http.parameters is None:
-        return None
-    inorder = sorted(http.parameters, key=lambda p: p.argument)
-    return tuple(PublishedParameter(argument=p.argument, place=p.place, name=p.sent_as) for p in inorder)
-
-
-def server_backend(
-    server: ToolServer, cluster_ip: str | None, token_ip: str | None = None
-) -> PublishedBackend:
-    """Where a server is and how it is asked; `mcp` is absent: that belongs to a tool."""
-    mcp, namespace = server.spec.mcp, server.metadata.namespace or "default"
-    return PublishedBackend(
-        service_namespace=namespace if mcp.service else None,
-        service_name=mcp.service.name if mcp.service else None,
-        service_port=mcp.service.port if mcp.service else None,
-        cluster_ip=cluster_ip if mcp.service else None,
-        url=mcp.url,
-        path=mcp.path or DEFAULT_PATH,
-        timeout=durations.seconds(mcp.timeout),
-        auth=_auth(mcp.auth, namespace, token_ip),
-        assertion=mcp.assertion,
-        program=_program(server),
-    )
-
-
-def _tool_backend(
-    server: ToolServer, tool: str, cluster_ip: str | None, token_ip: str | None
-) -> PublishedBackend:
-    """The same for one of its tools; `tool` is empty where it is asked for something else."""
-    target = PublishedMcp(server=server.server_id, tool=tool, transport=server.spec.mcp.transport)
-    return server_backend(server, cluster_ip, token_ip).model_copy(update={"mcp": target})
-
-
 def server(
     resource: ToolServer, cluster_ip: str | None, token_ip: str | None = None
 ) -> PublishedServer | None:
@@ -244,7 +166,7 @@ def server(
     ]
     if not offered or resource.disabled:
         return None
-    meta, backend = resource.metadata, _tool_backend(resource, "", cluster_ip, token_ip)
+    meta, backend = resource.metadata, backend_at_server(resource, "", cluster_ip, token_ip)
     parts = tuple(
         with_digests(
             tool_id=names.part_id(resource.server_id, name),
@@ -260,125 +182,6 @@ def server(
         for name in offered
     )
     return PublishedServer(server_id=resource.server_id, parts=parts)
-
-
-def _program(server: ToolServer) -> PublishedProgram | None:
-    mcp, namespace = server.spec.mcp, server.metadata.namespace or "default"
-    if mcp.command is None:
-        return None
-    refs = {e.name: e.secret_key_ref for e in mcp.env if e.secret_key_ref is not None}
-    return PublishedProgram(
-        server=server.server_id,
-        command=mcp.command,
-        values={e.name: e.value for e in mcp.env if e.value is not None},
-        secrets={n: SecretReference(namespace=namespace, name=r.name, key=r.key) for n, r in refs.items()},
-    )
-
-
-def _auth(auth: Auth | None, namespace: str, token_ip: str | None) -> PublishedAuth | None:
-    if auth is None:
-        return None
-    ref = auth.secret_key_ref
-    secret = SecretReference(namespace=namespace, name=ref.name, key=ref.key)
-    oauth = _oauth(auth.oauth, secret, token_ip)
-    return PublishedAuth(type=auth.type, header=auth.header, secret=secret, oauth=oauth)
-
-
-def _oauth(
-    client: OAuthClient | None, secret: SecretReference, token_ip: str | None
-) -> PublishedOAuth | None:
-    if client is None:
-        return None
-    at = client.token_service
-    tokens = (
-        None
-        if at is None
-        else PublishedTokenService(
-            namespace=secret.namespace, name=at.name, port=at.port, path=at.path, cluster_ip=token_ip
-        )
-    )
-    return PublishedOAuth(
-        client_id=secret.model_copy(update={"key": client.client_id_key}),
-        token_url=client.token_url,
-        token_service=tokens,
-        client_authentication=client.client_authentication,
-        scope=client.scope,
-        resource=client.resource,
-        audience=client.audience,
-    )
-
-
-def binding(
-    resource: AgentScopeBinding | ClusterAgentScopeBinding, *, namespaces: tuple[str, ...] | None = None
-) -> PublishedBinding:
-    """What a binding publishes.
-
-    Args:
-        resource: the object.
-        namespaces: the territory of a cluster binding, its selector resolved; None means every namespace.
-            A namespaced binding's territory is its own namespace, whatever is passed.
-    """
-    spec, meta = resource.spec, resource.metadata
-    home, lists = None, False
-    if isinstance(resource, AgentScopeBinding):
-        home = meta.namespace or "default"
-        namespaces = (home,)
-    else:
-        lists = resource.spec.namespaces is not None
-    return PublishedBinding(
-        uid=meta.uid or f"manifest:{resource.kind}:{home or ''}/{meta.name}",
-        generation=meta.generation,
-        kind=resource.kind,
-        namespace=home,
-        name=meta.name,
-        subjects=tuple(_subject(s, home) for s in spec.subjects),
-        namespaces=namespaces,
-        lists_namespaces=lists,
-        scopes=spec.scopes or (),
-        allow=None if spec.tools is None else spec.tools.allow,
-        deny=() if spec.tools is None else spec.tools.deny or (),
-        deny_scopes=() if spec.tools is None else spec.tools.deny_scopes or (),
-        servers=spec.servers,
-        not_before=None if spec.not_before is None else durations.instant(spec.not_before),
-        expires_at=None if spec.expires_at is None else durations.instant(spec.expires_at),
-        limits=None
-        if spec.limits is None
-        else PublishedLimits(
-            per_minute=spec.limits.calls_per_minute,
-            per_day=spec.limits.calls_per_day,
-            concurrent=spec.limits.max_concurrent,
-        ),
-    )
-
-
-def suspension(agent: Agent) -> PublishedBinding:
-    """What a suspended Agent publishes: that its identities get nothing, in the form of a deny of everything."""
-    meta = agent.metadata
-    home = meta.namespace or "default"
-    account = PublishedSubject(kind=SubjectKind.SERVICE_ACCOUNT, namespace=home, name=agent.service_account)
-    return PublishedBinding(
-        uid=meta.uid or f"manifest:Agent:{home}/{meta.name}",
-        generation=meta.generation,
-        kind="Agent",
-        namespace=home,
-        name=meta.name,
-        subjects=(account, *(_subject(s, home) for s in agent.spec.subjects or ())),
-        namespaces=None,
-        deny=("*",),
-        suspends=True,
-    )
-
-
-def _subject(subject: Subject, home: str | None) -> PublishedSubject:
-    """An Agent is the service account that its pods run as: the one of its own name."""
-    in_cluster = subject.kind in (SubjectKind.SERVICE_ACCOUNT, SubjectKind.AGENT)
-    return PublishedSubject(
-        kind=subject.kind,
-        namespace=subject.namespace or home if in_cluster else None,
-        name=subject.name,
-        issuer=subject.issuer,
-        client_id=subject.client_id,
-    )
 
 
 def manifest(registered: PublishedTool) -> dict[str, Any]:
