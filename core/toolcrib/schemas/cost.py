@@ -8,22 +8,11 @@ step for each value, however many branches the schema has. Costs are nanoseconds
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from toolcrib.schemas.argument_cost import (
-    BUDGET,
-    EXACT,
-    ORDINARY_BITS,
-    Call,
-    TooManyError,
-    Walk,
-    bits_of,
-    measured,
-    total_of,
-)
-from toolcrib.schemas.patterns import weight
+from toolcrib.schemas.argument_cost import BUDGET, ORDINARY_BITS, Call, TooManyError, Walk, total_of
+from toolcrib.schemas.parts import KEYWORD, PER_KEY, UNEVALUATED, Key, Part
 from toolcrib.schemas.references import REFERENCES, lookup
 
 MAX_EXPLORED = 10_000
@@ -32,72 +21,25 @@ ORDINARY_VALUES = 100
 ORDINARY_TEXT = 1_000
 """What an ordinary call carries, for the remark at apply."""
 
-_VISIT, _KEYWORD, _DEEP, _FRACTION = 8.0, 10.0, 420.0, 1_700.0
-_NUMERIC, _MULTIPLE, _PER_KEY, _NAME = 30.0, 1_500.0, 60.0, 110.0
+_DEEP = 420.0
 _TEXT_IN_PAIRS, _NUMBER_IN_PAIRS, _BIT_HASHED = 25.0, 80.0, 1.2
 """Nanoseconds a byte where values are compared in pairs, for a number besides (of some more: `in_pairs`, `TEN_DIGITS`), and a
 bit of a number that is hashed."""
-_OPTION = 16.0
-"""An option that a value of another type is compared with."""
-_BIT, _BIT_OF_SCHEMA, _BIT_OF_BOUND = 27.0, 17.0, 0.6
-"""Nanoseconds a bit of a number as a ratio, where fractions are compared exactly (`bits_of`)."""
 _BRANCHES = ("allOf", "anyOf", "oneOf")
-_UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
 _SILENT = frozenset({
     "$comment", "$defs", "$schema", "default", "definitions", "deprecated", "description", "examples", "format",
     "readOnly", "title", "writeOnly",
 })  # fmt: skip
 _TABLE_BYTES, _STATE_BYTES = 2_048, 800
 """What a table takes, and each subschema and each part of a state."""
-_ASCII_CLASSES = re.compile(r"\\[wd]")
 
 _OTHER = "\ud800"
 """Stands for every name that no property has: JSON cannot hold it."""
 
-Key = tuple[int, bool]
-"""A subschema and why it is tried: False to judge the value, True to find out what it evaluates (`unevaluated*`)."""
 _HASHED: Key = (-1, False)
 """Stands for hashing whole values, as `uniqueItems` does in long lists: it follows every value below."""
 _COMPARED: Key = (-2, False)
 """Stands for comparing whole values in pairs, as `uniqueItems` does in lists of fewer than `HASHED_FROM`."""
-
-
-def pattern_rate(pattern: str) -> float:
-    """Nanoseconds a byte of text at worst: every state of the automaton alive.
-
-    The validator reads `\\w` and `\\d` as ASCII (ECMA-262), one range each.
-    """
-    return 60.0 + 8.0 * weight(_ASCII_CLASSES.sub("w", pattern))
-
-
-class _Part:
-    """One subschema: what it costs for one value, and where it leads."""
-
-    __slots__ = (
-        "again", "beyond", "box", "contains", "every", "huge", "items", "judge", "key", "key_rate", "leads", "named",
-        "names", "number", "obj", "other", "prefix", "rate", "string", "unique", "value", "wide",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.value = _VISIT
-        self.string = self.number = self.box = self.obj = self.key = self.rate = self.key_rate = 0.0
-        self.huge = 0.0
-        """Comparisons of numbers: each costs the square of the digits where the number is long."""
-        self.wide = 0.0
-        """Nanoseconds for each bit of a number."""
-        self.unique = False
-        self.judge: list[Key] = []
-        """What is tried on the same value when this is judged, and in `again` when its marks are collected."""
-        self.again: list[Key] = []
-        self.leads = False
-        self.named: dict[str, int] = {}
-        self.every: list[int] = []
-        self.other: list[int] = []
-        self.beyond: list[int] = []
-        self.names: list[int] = []
-        self.prefix: list[int] = []
-        self.items: list[int] = []
-        self.contains: list[int] = []
 
 
 class State:
@@ -212,7 +154,7 @@ class State:
             if at < 0:
                 kernel[at, marks] = kernel.get((at, marks), 0.0) + times
                 continue
-            for to in _led(self._cost.parts[at], step, marks=marks):
+            for to in self._cost.parts[at].below(step, marks=marks):
                 kernel[to, False] = kernel.get((to, False), 0.0) + times
             if self._cost.parts[at].unique and not marks and isinstance(step, int):
                 key = _HASHED if step < 0 else _COMPARED
@@ -244,25 +186,6 @@ _BELOW: tuple[tuple[str, Callable[[State], float]], ...] = (
 )  # fmt: skip
 
 
-def _led(part: _Part, step: str | int, *, marks: bool) -> Iterator[int]:
-    if isinstance(step, str):
-        if not marks:
-            if step in part.named:
-                yield part.named[step]
-            else:
-                yield from part.other
-            yield from part.every
-        yield from part.beyond
-        return
-    if not marks:
-        step = step if step >= 0 else ~step
-        if step < len(part.prefix):
-            yield part.prefix[step]
-        else:
-            yield from part.items
-    yield from part.contains
-
-
 class SchemaCost:
     """The cost table of one schema that `schemas.check` has accepted.
 
@@ -275,7 +198,7 @@ class SchemaCost:
     """
 
     def __init__(self, schema: dict[str, Any], *, reckon: bool = True) -> None:
-        self.parts: list[_Part] = []
+        self.parts: list[Part] = []
         self.longest = 0
         self._root = schema
         self._ids: dict[int, int] = {}
@@ -424,18 +347,18 @@ class SchemaCost:
         found = self._ids.get(id(node))
         if found is None:
             found = self._ids[id(node)] = len(self.parts)
-            self.parts.append(_Part())
+            self.parts.append(Part())
             if isinstance(node, dict):
                 self._queue.append((found, node))
                 self.nodes.append(node)
         return found
 
-    def _fill(self, part: _Part, node: dict[str, Any]) -> None:
+    def _fill(self, part: Part, node: dict[str, Any]) -> None:
         words = node.keys() - _SILENT
-        part.value += _KEYWORD * len(words)
+        part.value += KEYWORD * len(words)
         if words <= {"type"}:
             return
-        self._price(part, node)
+        part.price(node)
         beside: list[tuple[int, bool]] = [
             (self._id(lookup(self._root, "", node[name])), False) for name in REFERENCES if name in node
         ]
@@ -450,62 +373,13 @@ class SchemaCost:
             part.judge.append((self._id(node["not"]), False))
         # what a branch evaluates counts only where it fits, so it is judged again
         part.again = [(at, False) for at, judged in beside if judged] + [(at, True) for at, _ in beside]
-        for name in _UNEVALUATED:
+        for name in UNEVALUATED:
             if name in node:
                 part.judge += part.again
-                part.key += _PER_KEY * (1 + len(node.get("patternProperties", ())))
+                part.key += PER_KEY * (1 + len(node.get("patternProperties", ())))
         self._lead(part, node)
 
-    def _price(self, part: _Part, node: dict[str, Any]) -> None:
-        for name in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"):
-            if name in node:
-                part.huge += 1
-                part.number += _MULTIPLE if name == "multipleOf" else _NUMERIC
-                if isinstance(node[name], float):
-                    part.number += _FRACTION + _BIT_OF_SCHEMA * bits_of(node[name])
-                    part.wide += _BIT
-                else:
-                    part.wide += _BIT_OF_BOUND
-        options = [*node["enum"]] if isinstance(node.get("enum"), list) else []
-        if "const" in node:
-            options.append(node["const"])
-        strings = [option for option in options if isinstance(option, str)]
-        if len(strings) == len(options) > 10:
-            part.string += 100.0  # a hash table
-        else:
-            part.value += _OPTION * len(options)
-            part.string += sum(35.0 + 0.1 * len(option) for option in strings)
-        for option in options:
-            if isinstance(option, int | float):
-                part.huge += 1
-                part.wide += _BIT
-                part.number += _of_number(option)
-            elif isinstance(option, dict | list):
-                nodes, numbers = measured(option)
-                part.box += 200.0 + 250.0 * nodes + sum(map(_of_number, numbers))
-                part.huge += len(numbers)
-                part.wide += _BIT * len(numbers)
-        if isinstance(node.get("pattern"), str):
-            part.string += 150.0
-            part.rate += pattern_rate(node["pattern"])
-        if "minLength" in node or "maxLength" in node:
-            part.rate += 0.5
-        patterns = [pattern_rate(pattern) for pattern in node.get("patternProperties", ())]
-        part.key += _PER_KEY * (1 + 3 * len(patterns)) if _has_keys(node) else 0.0
-        part.key_rate += sum(patterns) * (3 if any(name in node for name in _UNEVALUATED) else 1)
-        needed = [
-            node.get("required"),
-            node.get("dependentRequired"),
-            node.get("dependentSchemas"),
-            node.get("dependencies"),
-        ]
-        part.obj += _NAME * sum(len(names) for names in needed if isinstance(names, list | dict))
-        for names in (node.get("dependentRequired") or {}, node.get("dependencies") or {}):
-            part.obj += _NAME * sum(len(others) for others in names.values() if isinstance(others, list))
-        part.obj += 25.0 * min(len(node.get("properties", ())), 64)
-        part.unique = node.get("uniqueItems") is True
-
-    def _lead(self, part: _Part, node: dict[str, Any]) -> None:
+    def _lead(self, part: Part, node: dict[str, Any]) -> None:
         def ids(*names: str) -> list[int]:
             return [self._id(node[name]) for name in names if isinstance(node.get(name), dict | bool)]
 
@@ -522,20 +396,3 @@ class SchemaCost:
             (part.named, part.every, part.other, part.beyond, part.prefix, part.items, part.contains)
         )
         self.longest = max(self.longest, len(part.prefix))
-
-
-def _of_number(option: float) -> float:
-    """What comparing a number with this one costs, besides the bits of the other."""
-    cost = 2_500.0 + _BIT_OF_SCHEMA * bits_of(option)
-    return cost if abs(option) < EXACT or isinstance(option, float) else cost + 0.2 * len(str(option)) ** 2
-
-
-def _has_keys(node: dict[str, Any]) -> bool:
-    names = (
-        "additionalProperties",
-        "patternProperties",
-        "propertyNames",
-        "properties",
-        "unevaluatedProperties",
-    )
-    return any(name in node for name in names)
