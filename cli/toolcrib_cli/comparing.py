@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from toolcrib.canary.outcomes import FAILED, INVALID, OK
-from toolcrib_cli.decision_logs import Record, agent_of, tools_of
+from toolcrib_cli.decision_records import Record, agent_of, tools_of
 
 _SELECTS = ("describe", "load")
 

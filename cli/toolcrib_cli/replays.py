@@ -12,8 +12,8 @@ from toolcrib.access.subjects import Tokens
 from toolcrib.audit.replay import Decided, Judged, Replay
 from toolcrib.authorizer import Action, decide
 from toolcrib.snapshot import Snapshot
-from toolcrib_cli import decision_logs
-from toolcrib_cli.decision_logs import Filter, Record
+from toolcrib_cli import decision_records
+from toolcrib_cli.decision_records import Filter, Record
 
 MOST_SHOWN = 20
 """Differences that are kept as examples."""
@@ -141,7 +141,7 @@ class Replayed:
         if allowed == before:
             return
         why = str(judged.recorded[1]) if allowed else reason
-        agent = decision_logs.agent_of(dict(record))
+        agent = decision_records.agent_of(dict(record))
         change = Change(agent, judged.tool, str(record["action"]), allowed, why)
         self.changes.setdefault(change, Seen()).add(str(record["ts"]), str(record.get("request_id", "")))
 

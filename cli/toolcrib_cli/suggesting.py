@@ -15,7 +15,7 @@ from toolcrib.audit.verification import Report, Verification
 from toolcrib.authorizer import Action
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import PublishedBinding
-from toolcrib_cli import decision_logs
+from toolcrib_cli import decision_logs, decision_records
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class Reading(Verification):
     def line(self, file: str, number: int, raw: bytes) -> None:
         """The next line of a file, without its end."""
         super().line(file, number, raw)
-        record = decision_logs.parsed(raw)
+        record = decision_records.parsed(raw)
         if record is None:
             self.missing[Why.UNREADABLE.value] += 1
             return
@@ -74,16 +74,16 @@ class Reading(Verification):
             self.different += judged.different
             self.uses.add(judged)
 
-    def _not_replayed(self, record: decision_logs.Record, why: str, ts: str) -> None:
+    def _not_replayed(self, record: decision_records.Record, why: str, ts: str) -> None:
         if record["action"] != Action.CALL.value:
             return
         if record.get("allowed") is True:
             if "repeated" in record and record.get("tool"):
-                self._summed.add((decision_logs.agent_of(record), str(record["tool"])))
+                self._summed.add((decision_records.agent_of(record), str(record["tool"])))
             else:
                 self.missing[why] += 1
         elif tool := record.get("tool"):
-            agent, times = decision_logs.agent_of(record), decision_logs.count_of(record)
+            agent, times = decision_records.agent_of(record), decision_records.count_of(record)
             self.uses.refuse(tool, str(record.get("reason")), agent, ts, times)
 
     @property

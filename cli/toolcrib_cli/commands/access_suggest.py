@@ -66,13 +66,13 @@ def suggest(
     Only bindings that stayed unchanged for the whole period are looked at, and nothing is applied. The log must be whole and
     every call in it must stay allowed. Exit code 2: the log does not support a suggestion; the message says what it lacks.
     """
-    from toolcrib_cli import decision_logs, suggesting
+    from toolcrib_cli import decision_logs, decision_records, suggesting
 
     files = decision_logs.found(audit.places(log, data))
     keys = decision_logs.keys(key_file or audit.keys_beside(files))
     kept = audit.anchors_of(anchors, kubeconfig, context) if anchors else []
     try:
-        found = suggesting.suggested(files, decision_logs.moment(since), keys, kept, binding)
+        found = suggesting.suggested(files, decision_records.moment(since), keys, kept, binding)
     except LookupError as error:
         (several,) = error.args
         raise CliError(

@@ -231,9 +231,9 @@ def tail(
     out: options.Output = Format.TABLE,
 ) -> None:
     """Print the last records, one per line."""
-    from toolcrib_cli import decision_logs
+    from toolcrib_cli import decision_logs, decision_records
 
-    wanted = decision_logs.Filter(agent, tool, action, reason, denied, token=jti)
+    wanted = decision_records.Filter(agent, tool, action, reason, denied, token=jti)
     files, passed = decision_logs.found(places(logs, data)), decision_logs.Passed()
     if follow and files[-1] == decision_logs.STDIN:
         raise CliError(
@@ -273,12 +273,12 @@ def query(
     out: options.Output = Format.TABLE,
 ) -> None:
     """Summarize who used which tool, or print the matching records."""
-    from toolcrib_cli import decision_logs
+    from toolcrib_cli import decision_logs, decision_records
 
-    wanted = decision_logs.Filter(
+    wanted = decision_records.Filter(
         agent, tool, action, reason, denied,
-        since=decision_logs.moment(since) if since else None,
-        until=decision_logs.moment(until) if until else None,
+        since=decision_records.moment(since) if since else None,
+        until=decision_records.moment(until) if until else None,
         token=jti,
     )  # fmt: skip
     passed = decision_logs.Passed()
@@ -288,7 +288,7 @@ def query(
             _print(record, out)
         tell_passed(passed.lines)
         return
-    used = sorted(decision_logs.summary(found, tool).items())
+    used = sorted(decision_records.summary(found, tool).items())
     tell_passed(passed.lines)
     if out is not Format.TABLE:
         output.data([{"agent": a, "action": b, "tool": c, **asdict(row)} for (a, b, c), row in used], out)
@@ -342,7 +342,7 @@ def _print(record: dict[str, Any], out: Format) -> None:
 
 def _words(record: dict[str, Any]) -> Iterable[str]:
     from toolcrib.audit import chain as audit_chain
-    from toolcrib_cli import decision_logs
+    from toolcrib_cli import decision_records
 
     yield str(record["ts"])
     yield str(record.get("replica", "-"))
@@ -354,14 +354,14 @@ def _words(record: dict[str, Any]) -> Iterable[str]:
     if audit_chain.is_evidence(action):
         yield action
         yield (
-            " ".join((f"revision {record['revision']}", *decision_logs.stated(record)))
+            " ".join((f"revision {record['revision']}", *decision_records.stated(record)))
             if "revision" in record
-            else f"{record.get('who')}: {decision_logs.agent_of(record)}"
+            else f"{record.get('who')}: {decision_records.agent_of(record)}"
         )
         return
-    yield decision_logs.agent_of(record)
+    yield decision_records.agent_of(record)
     yield action
-    if tools := ", ".join(filter(None, decision_logs.tools_of(record))):
+    if tools := ", ".join(filter(None, decision_records.tools_of(record))):
         yield tools
     if "count" in record:
         yield f"{record['count']} tools"
@@ -380,7 +380,7 @@ def _words(record: dict[str, Any]) -> Iterable[str]:
         yield f"{record['ms']:g} ms"
     if "repeated" in record:
         # its time is that of the last one counted: it stands below records that are younger
-        yield f"x{decision_logs.count_of(record)} since {record['repeated']['since']}, summed up later"
+        yield f"x{decision_records.count_of(record)} since {record['repeated']['since']}, summed up later"
 
 
 for _name, _command in (("verify", verify), ("tail", tail), ("query", query)):

@@ -54,18 +54,18 @@ def replay(
     Give whole files: what a decision rests on may stand at the start. --since and the other filters choose what is counted.
     """
     from toolcrib.errors import InvalidManifest
-    from toolcrib_cli import decision_logs, replays
+    from toolcrib_cli import decision_logs, decision_records, replays
 
     if prune and not policy:
         raise CliError("--prune needs --policy", hint="specify --policy FOLDER", code=Exit.USAGE)
-    wanted = decision_logs.Filter(
+    wanted = decision_records.Filter(
         agent, tool,
-        since=decision_logs.moment(since) if since else None,
-        until=decision_logs.moment(until) if until else None,
+        since=decision_records.moment(since) if since else None,
+        until=decision_records.moment(until) if until else None,
     )  # fmt: skip
     passed = decision_logs.Passed()
     everything = decision_logs.records(
-        decision_logs.found(audit.places(logs, data)), decision_logs.everything, passed
+        decision_logs.found(audit.places(logs, data)), decision_records.everything, passed
     )
     try:
         done = replays.replayed(everything, wanted, _otherwise(policy, prune=prune))

@@ -139,9 +139,9 @@ def _of_agents(first: str, second: str, places: list[str]) -> dict[str, Any]:
     from statistics import NormalDist
 
     from toolcrib.canary.statistics import LEAST_CALLS, newcombe
-    from toolcrib_cli import comparing, decision_logs
+    from toolcrib_cli import comparing, decision_logs, decision_records
 
-    records = decision_logs.records(decision_logs.found(places), decision_logs.Filter())
+    records = decision_logs.records(decision_logs.found(places), decision_records.Filter())
     sides = comparing.compared(records, first, second)
     rates = [(side.failed, side.called) for side in sides]
     found = None
