@@ -15,7 +15,7 @@ from registry_harness import ManualClock, RunningRegistry, backend, binding, run
 from stub_server import Answer, Asked, answering
 from toolcrib.authorizer import Decision, Reason
 from toolcrib.identity import Identity
-from toolcrib_cli import decision_logs as reading
+from toolcrib_cli import decision_records as reading
 from toolcrib_registry.audit import setup
 from toolcrib_registry.settings_sections import Audit
 

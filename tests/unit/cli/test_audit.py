@@ -21,6 +21,7 @@ from toolcrib.audit import chain as audit_chain
 from toolcrib.audit.anchors import Anchor
 from toolcrib.audit.chain import GENESIS, Head
 from toolcrib_cli import decision_logs as logs
+from toolcrib_cli import decision_records as records
 from toolcrib_cli.errors import CliError
 from toolcrib_cli.main import main
 
@@ -387,7 +388,7 @@ def test_lines_that_are_no_records_are_passed_over_and_counted(
         assert f"skipped {len(BAD)} lines that are not a record" in told.err
         assert "team/calculator" in told.out
     for bad in BAD:
-        assert logs.parsed(bad) is None, bad
+        assert records.parsed(bad) is None, bad
 
 
 def test_an_unkeyed_log_may_say_anything_of_itself_and_is_still_verified(
@@ -417,16 +418,16 @@ def test_a_pipe_is_no_log_and_waited_for_by_nobody(tmp_path: Path) -> None:
 
 def test_times_are_moments_dates_or_how_long_ago() -> None:
     now = datetime(2027, 1, 31, 12, tzinfo=UTC)
-    assert logs.moment("90m", now) == "2027-01-31T10:30:00.000Z"
-    assert logs.moment("7d", now) == "2027-01-24T12:00:00.000Z"
-    assert logs.moment("2027-01-31", now) == "2027-01-31T00:00:00.000Z"
-    assert logs.moment("2027-01-31T08:00:00+02:00", now) == "2027-01-31T06:00:00.000Z"
+    assert records.moment("90m", now) == "2027-01-31T10:30:00.000Z"
+    assert records.moment("7d", now) == "2027-01-24T12:00:00.000Z"
+    assert records.moment("2027-01-31", now) == "2027-01-31T00:00:00.000Z"
+    assert records.moment("2027-01-31T08:00:00+02:00", now) == "2027-01-31T06:00:00.000Z"
     for text in (
         "yesterday", "800000d", "99999999999d", f"{10**20}d", "9999999999999999h",
         "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00", "d", "²d", "",
     ):  # fmt: skip
         with pytest.raises(CliError, match="is not a time"):
-            logs.moment(text, now)
+            records.moment(text, now)
 
 
 def test_following_goes_on_in_the_next_file_after_a_rotation(tmp_path: Path) -> None:
@@ -437,7 +438,7 @@ def test_following_goes_on_in_the_next_file_after_a_rotation(tmp_path: Path) -> 
     enough = threading.Event()
 
     def follow() -> None:
-        for record in logs.followed(str(path), logs.Filter()):
+        for record in logs.followed(str(path), records.Filter()):
             seen.append(record["seq"])
             if record["seq"] == 5:
                 enough.set()
