@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
+
+import orjson
 
 from toolcrib.schemas.argument_cost import BUDGET
 from toolcrib.wire.publish import PublishedTool
@@ -159,6 +162,11 @@ def serialised(arguments: dict[str, Any]) -> bytes:
     Raises:
         InvalidArguments: NaN, infinities or lone surrogates, which have no JSON form.
     """
+    with suppress(TypeError):  # integers beyond 64 bits, lone surrogates
+        body = orjson.dumps(arguments)
+        # it writes what is no number as null, too
+        if b"null" not in body:
+            return body
     try:
         return _WRITE(arguments).encode()
     except (ValueError, TypeError, RecursionError) as error:

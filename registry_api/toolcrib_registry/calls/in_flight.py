@@ -56,6 +56,12 @@ class _Group:
     _tool: PublishedTool | None = None
     _policy: Policy | None = None
 
+    def begin(self, tool: PublishedTool, snapshot: Snapshot, at: float) -> None:
+        """The decision is that of `at`, about `tool` by `snapshot`: it is not made a second time."""
+        if tool is snapshot.governed(self.tool_id):  # not a candidate of it
+            self._snapshot, self._tool, self._policy = snapshot, tool, snapshot.policy
+            self.until = next_change(self.identity, snapshot.policy, at)
+
     def look(self, snapshot: Snapshot, now: float) -> Decision:
         """The decision of this moment: made again where something that it rests on has changed."""
         timely = now < self.until
@@ -133,13 +139,15 @@ class InFlight:
         tool: PublishedTool,
         decision: Decision,
         charged: frozenset[str] = frozenset(),
+        decided: tuple[Snapshot, float] | None = None,
     ) -> Hold:
         """A context for what a call waits for.
 
         Leaving it raises `Revoked`, at once, where the call is not granted any more. `decision` is the one that let it in;
-        `charged` are the UIDs of the bindings that it was charged to, if that is over.
+        `charged` are the UIDs of the bindings that it was charged to, if that is over; `decided` by what it was decided,
+        and when, where that is known.
         """
-        return Hold(self, identity, tool.tool_id, decision, charged)
+        return Hold(self, identity, tool, decision, charged, decided)
 
     def __len__(self) -> int:
         return sum(len(group.holds) for group in self._groups.values())
@@ -170,6 +178,8 @@ class InFlight:
         if group is None:
             # the token's own dates were looked at when the call began
             group = self._groups[key] = _Group(_lasting(held.identity), held.tool_id, held.decision)
+            if held.decided is not None:
+                group.begin(held.tool, *held.decided)
         decision = group.look_at(held, self._state.snapshot, self._clock.now())
         group.holds.add(held)
         if not held.charged:
@@ -205,14 +215,16 @@ class Hold:
         self,
         calls: InFlight,
         identity: Identity,
-        tool_id: str,
+        tool: PublishedTool,
         decision: Decision,
         charged: frozenset[str],
+        decided: tuple[Snapshot, float] | None,
     ) -> None:
-        self.identity, self.tool_id, self.decision, self.charged = identity, tool_id, decision, charged
+        self.identity, self.tool, self.tool_id = identity, tool, tool.tool_id
+        self.decision, self.charged, self.decided = decision, charged, decided
         self.version = -1
         """Of its group, when it was looked at whether the bindings it was charged to still grant it."""
-        self.key = (identity.cache_key, tool_id)
+        self.key = (identity.cache_key, tool.tool_id)
         self._calls = calls
         self._scope = asyncio.timeout(None)
 

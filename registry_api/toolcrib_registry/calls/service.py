@@ -21,7 +21,7 @@ from toolcrib.authorizer import Action, Decision, decide
 from toolcrib.identity import Identity
 from toolcrib.telemetry import logs, tracing
 from toolcrib.view import AmbiguousName
-from toolcrib.wire.publish import PublishedTool
+from toolcrib.wire.publish import PublishedBinding, PublishedTool
 from toolcrib_registry.audit.basis import Basis
 from toolcrib_registry.audit.log import AuditUnavailable, DecisionLog
 from toolcrib_registry.audit.refusal_reasons import RefusalReasons
@@ -120,6 +120,15 @@ class Named:
     def basis(self) -> Basis | None:
         """What the decision rests on, for its record; None: it cannot be decided again."""
         return None if self.at is None else Basis(self.caller_view, self.at, self.by_limits)
+
+    def charged_to(self, binding: PublishedBinding, uids: frozenset[str]) -> Named:
+        """The same once its call has been charged: `binding` has let it in, `uids` are those of all."""
+        decision = self.decision
+        other = decision.binding is None or decision.binding.uid != binding.uid
+        if other:
+            decision = decision._replace(binding=binding)
+        # every call comes here, and `replace` is slow
+        return Named(self.tool, self.listed, self.caller_view, decision, self.at, other, uids, self.asked)
 
 
 async def find(
@@ -331,15 +340,13 @@ async def governed(
             identity, named.tool, named.caller_view.snapshot.policy, named.decision.binding
         )
         # outermost: it looks once more when all else is done, and what waits for a counter or a disk is cut too
-        held = parts.in_flight.hold(identity, named.tool, named.decision)
+        decided = None if named.at is None else (named.caller_view.snapshot, named.at)
+        held = parts.in_flight.hold(identity, named.tool, named.decision, decided=decided)
         async with held as hold, charged as by:
             if by.binding is not None:
-                first = named.decision.binding
-                decision = named.decision._replace(binding=by.binding)
-                other = first is None or first.uid != by.binding.uid
-                named = replace(named, decision=decision, by_limits=other, charged=by.uids)
+                named = named.charged_to(by.binding, by.uids)
                 parts.metrics.grants.charged(by.binding, named.tool)
-                hold.rest_on(by.uids, decision, named.caller_view.snapshot.policy)
+                hold.rest_on(by.uids, named.decision, named.caller_view.snapshot.policy)
             if parts.decisions.strict:
                 await _recorded(parts, identity, named, arguments)
             room = parts.bulkheads.room(named.tool, named.decision.binding, identity)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager
+from typing import Any
 
 from starlette.types import Receive, Send
 
@@ -68,32 +68,35 @@ class ClientGone(Exception):
     """Nobody waits for the answer any more."""
 
 
-@asynccontextmanager
-async def while_there(receive: Receive) -> AsyncIterator[None]:
+class WhileThere:
     """End what is awaited inside when the client closes its connection.
 
     Raises:
         ClientGone: it did.
     """
-    inside = True
-    watching = asyncio.create_task(disconnected(receive))
 
-    def left(_: asyncio.Task[None]) -> None:
-        if inside:
-            scope.reschedule(0.0)
+    __slots__ = ("_inside", "_receive", "_scope", "_watching")
 
-    try:
-        async with asyncio.timeout(None) as scope:
-            watching.add_done_callback(left)
-            try:
-                yield
-            finally:
-                inside = False
-                watching.cancel()
-    except TimeoutError:
-        if scope.expired():
+    def __init__(self, receive: Receive) -> None:
+        self._receive, self._scope = receive, asyncio.timeout(None)
+        self._inside = True
+
+    async def __aenter__(self) -> None:
+        await self._scope.__aenter__()
+        self._watching = asyncio.create_task(disconnected(self._receive))
+        self._watching.add_done_callback(self._left)
+
+    async def __aexit__(self, *raised: Any) -> None:
+        self._inside = False
+        self._watching.cancel()
+        try:
+            await self._scope.__aexit__(*raised)
+        except TimeoutError:
             raise ClientGone from None
-        raise
+
+    def _left(self, _: asyncio.Task[None]) -> None:
+        if self._inside:
+            self._scope.reschedule(0.0)
 
 
 async def disconnected(receive: Receive) -> None:

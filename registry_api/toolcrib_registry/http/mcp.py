@@ -23,7 +23,7 @@ from toolcrib_registry.http.access_log import CODE
 from toolcrib_registry.http.bodies import Unreadable
 from toolcrib_registry.http.call_response import Answer
 from toolcrib_registry.http.direct import ABSENT, Asked, Direct, Sendable
-from toolcrib_registry.http.event_stream import ClientGone, EventStream, while_there
+from toolcrib_registry.http.event_stream import ClientGone, EventStream, WhileThere
 from toolcrib_registry.http.problems import ProblemError, unrouted
 from toolcrib_registry.http.progress_stream import Answered, ProgressStream, Tell, body_only
 from toolcrib_registry.http.slices import SLICE
@@ -126,7 +126,7 @@ def _posted(endpoint: Endpoint) -> Direct:
                 token, level = _progress_token(message), _log_level(endpoint, client, message)
                 if (token is not None or level is not None) and _accepts_streams(asked.scope):
                     return _telling(endpoint, client, asked, message, token, level)
-            async with while_there(asked.receive):
+            async with WhileThere(asked.receive):
                 outcome = await dispatch.answer(endpoint, client, message)
             if message.method == "initialize" and endpoint.changes:
                 # clients in Python read notices only where there is a session; nobody stores it
@@ -300,7 +300,7 @@ async def _batch(endpoint: Endpoint, client: Client, asked: Asked, values: list[
         except InsufficientScope:
             return messages.id_of(value), unknown_tool()  # a status is of all messages
 
-    async with while_there(asked.receive):
+    async with WhileThere(asked.receive):
         working = [asyncio.ensure_future(one(value)) for value in values]
         try:
             found = await asyncio.gather(*working)

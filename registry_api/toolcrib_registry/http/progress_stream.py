@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from starlette.types import Message, Receive, Send
 
 from toolcrib_registry.calls.backends.port import Told
-from toolcrib_registry.http.event_stream import HEADERS, ClientGone, while_there
+from toolcrib_registry.http.event_stream import HEADERS, ClientGone, WhileThere
 from toolcrib_registry.watch.stream import KEEP_ALIVE
 
 WAITING = 64
@@ -49,7 +49,7 @@ class ProgressStream:
         """Do the work, and send what comes of it."""
         notices = _Notices(self._notice, send)
         try:
-            async with while_there(self._receive):
+            async with WhileThere(self._receive):
                 answered = await self._work(notices.tell)
                 await notices.sent()
         except ClientGone:

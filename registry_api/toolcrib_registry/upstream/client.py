@@ -99,7 +99,7 @@ class McpClient:
         Raises:
             McpFailure, OutboundError: there is none.
         """
-        async with _deadline(asking):
+        async with _Deadline(asking):
             return await self._asked(server, asking, question)
 
     async def facts(self, server: Server, asking: Asking) -> Facts:
@@ -109,7 +109,7 @@ class McpClient:
             McpFailure, OutboundError: it says nothing.
         """
         known = self._of(server)
-        async with _deadline(asking):
+        async with _Deadline(asking):
             link = known.link
             if link is None or not link.stateless:
                 return (await self._link(known, asking)).facts
@@ -131,7 +131,7 @@ class McpClient:
         """
         bounds = self._bounds
         most = bounds.list_bytes if at_most is None else min(at_most, bounds.list_bytes)
-        async with _deadline(asking):
+        async with _Deadline(asking):
             pages = await lists.read(partial(self._asked, server, asking), kind, bounds, most)
             known = self._of(server)
             facts = (known.link or await self._link(known, asking)).facts
@@ -152,7 +152,7 @@ class McpClient:
             McpFailure, OutboundError: there is no stream.
         """
         known = self._of(server)
-        async with _deadline(asking):
+        async with _Deadline(asking):
             link = await self._link(known, asking)
         async with AsyncExitStack() as stack:
             try:
@@ -161,7 +161,7 @@ class McpClient:
                 # any other refusal may mean that there are no notices, whatever the era
                 if not eras.lost_session(refused, link) or not self._refused(known, link, refused):
                     raise
-                async with _deadline(asking):
+                async with _Deadline(asking):
                     link = await self._link(known, asking)
                 values = await stack.enter_async_context(self._notices(server, asking, link, kinds))
             yield _notifications(values)
@@ -178,7 +178,7 @@ class McpClient:
             McpFailure, OutboundError: there is no stream.
         """
         async with AsyncExitStack() as stack:
-            async with _deadline(asking):
+            async with _Deadline(asking):
                 link = await self._link(self._of(server), asking)
                 if link.stateless:
                     asked: Mapping[str, Any] = {"notifications": {"resourceSubscriptions": list(uris)}}
@@ -362,17 +362,22 @@ class McpClient:
         task.add_done_callback(self._aside.discard)
 
 
-@asynccontextmanager
-async def _deadline(asking: Asking) -> AsyncIterator[None]:
-    """Of all requests that one question takes."""
-    scope = asyncio.timeout(asking.seconds)
-    try:
-        async with scope:
-            yield
-    except TimeoutError:
-        if not scope.expired():
-            raise
-        raise TimedOut(f"no complete response within {asking.seconds:g} s") from None
+class _Deadline:
+    """Of all requests that one question takes. A generator's context costs a call more."""
+
+    __slots__ = ("_scope", "_seconds")
+
+    def __init__(self, asking: Asking) -> None:
+        self._seconds, self._scope = asking.seconds, asyncio.timeout(asking.seconds)
+
+    async def __aenter__(self) -> None:
+        await self._scope.__aenter__()
+
+    async def __aexit__(self, *raised: Any) -> None:
+        try:
+            await self._scope.__aexit__(*raised)
+        except TimeoutError:
+            raise TimedOut(f"no complete response within {self._seconds:g} s") from None
 
 
 async def _notifications(values: AsyncIterator[Any]) -> AsyncIterator[Notification]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 
 from toolcrib.telemetry import tracing
@@ -58,54 +58,17 @@ class OutboundHttp:
         Raises:
             OutboundError: see `outbound.errors`.
         """
-        loop = asyncio.get_running_loop()
-        until = loop.time() + request.timeout
-        place, connection = await self._connected(request, until)
-        # cheaper than `asyncio.timeout`, on the way of every call
-        late = loop.call_at(until, _expire, connection, request)
-        try:
-            if tracing.is_on():
-                await _traced(request, connection)
-            else:
-                _ask(request, connection, {})
-                await connection.head()
-            answer = Answer(connection, request.max_bytes)
+        async with self.open(request) as answer:
             body = await answer.whole()
-        except BaseException:
-            connection.give_up(
-                Unreachable("given up")
-            )  # the rest must not be read, nor the connection used again
-            raise
-        finally:
-            late.cancel()
-        self._pool.put(place, connection)
         return OutboundResponse(answer.status, answer.headers, body)
 
-    @asynccontextmanager
-    async def open(self, request: OutboundRequest) -> AsyncIterator[Answer]:
+    def open(self, request: OutboundRequest) -> AbstractAsyncContextManager[Answer]:
         """The answer to `request`, to be read inside; a connection whose answer is not read whole is closed.
 
         Raises:
             OutboundError: see `outbound.errors`.
         """
-        try:
-            async with asyncio.timeout(None if request.timeout == NO_END else request.timeout) as scope:
-                place, connection = await self._connected(request, None)
-                ended = False
-                try:
-                    await _traced(request, connection)
-                    answer = Answer(connection, request.max_bytes)
-                    yield answer
-                    ended = answer.ended
-                finally:
-                    if ended:
-                        self._pool.put(place, connection)
-                    else:
-                        connection.give_up(Unreachable("given up"))
-        except TimeoutError:
-            if scope.expired():
-                raise _late(request) from None
-            raise
+        return _Opened(request, self._connected, self._pool)
 
     async def touch(self, target: Target, *, seconds: float, owner: str = "") -> ProbeOutcome:
         """Open a connection and close it: see `touch`."""
@@ -151,6 +114,53 @@ class OutboundHttp:
 
     def _gate(self, reach: EgressRule) -> Gate:
         return Gate(self._policy, reach, self._names, self._forbidden)
+
+
+class _Opened:
+    """What `OutboundHttp.open` gives."""
+
+    __slots__ = ("_answer", "_connected", "_connection", "_late", "_place", "_pool", "_request")
+
+    def __init__(
+        self,
+        request: OutboundRequest,
+        connected: Callable[[OutboundRequest, float | None], Awaitable[tuple[Place, Connection]]],
+        pool: Pool,
+    ) -> None:
+        self._request, self._connected, self._pool = request, connected, pool
+        self._late: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> Answer:
+        request, until = self._request, None
+        if request.timeout < NO_END:
+            loop = asyncio.get_running_loop()
+            until = loop.time() + request.timeout
+        self._place, self._connection = await self._connected(request, until)
+        if until is not None:
+            # cheaper than `asyncio.timeout`, on the way of every call
+            self._late = loop.call_at(until, _expire, self._connection, request)
+        try:
+            if tracing.is_on():
+                await _traced(request, self._connection)
+            else:
+                _ask(request, self._connection, {})
+                await self._connection.head()
+            self._answer = Answer(self._connection, request.max_bytes)
+        except BaseException:
+            self._leave(ended=False)
+            raise
+        return self._answer
+
+    async def __aexit__(self, *_: object) -> None:
+        self._leave(ended=self._answer.ended)
+
+    def _leave(self, *, ended: bool) -> None:
+        if self._late is not None:
+            self._late.cancel()
+        if ended:
+            self._pool.put(self._place, self._connection)
+        else:  # the rest must not be read, nor the connection used again
+            self._connection.give_up(Unreachable("given up"))
 
 
 async def _traced(request: OutboundRequest, connection: Connection) -> None:

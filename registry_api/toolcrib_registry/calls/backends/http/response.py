@@ -72,8 +72,7 @@ def _json(body: bytes, limits: CallBounds) -> Any:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
         raise UpstreamProtocol("the backend's response claims to be JSON but is not valid JSON") from None
-    if body.count(b"[") + body.count(b"{") > limits.answer_depth:
-        nesting.check(value, limits.answer_depth)
+    nesting.check(value, limits.answer_depth, body)
     return value
 
 

@@ -47,7 +47,7 @@ def judged(
     Raises:
         UpstreamProtocol: it is none, or must not be passed on.
     """
-    nesting.check(fields, limits.answer_depth)
+    nesting.check(fields, limits.answer_depth, text)
     if Secrets.of(secrets).repeated_in(text):
         raise UpstreamProtocol("the backend's response repeats its credential and is withheld")
     kind = fields.get("resultType", "complete")
