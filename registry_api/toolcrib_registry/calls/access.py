@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from toolcrib.authorizer import caller_refused
-from toolcrib_registry.calls import service
+from toolcrib_registry.calls import lookup
 from toolcrib_registry.clock import Clock
 from toolcrib_registry.failures import Failure, Unauthenticated
 from toolcrib_registry.identity.authenticator import Asker
@@ -53,7 +53,7 @@ async def ask(parts: Parts, asker: Asker, tool_id: str, why: str) -> str:
         )
     subject = subject_of(identity)
     if subject is None:
-        raise service.not_found(tool_id)
+        raise lookup.not_found(tool_id)
     # a suspended agent learns nothing from a shorter way: it asks for what is not there
     refused = caller_refused(identity, state.snapshot.policy, parts.clock.now())
     wanted = tool_id if refused is None else ""
@@ -62,7 +62,7 @@ async def ask(parts: Parts, asker: Asker, tool_id: str, why: str) -> str:
     try:
         return await parts.desk.ask(AccessAsked(wanted, subject, identity.account_uid, why))
     except (AccessAbsent, AccessRefused) as error:
-        raise service.not_found(tool_id) from error
+        raise lookup.not_found(tool_id) from error
     except AccessFull as error:
         raise Failure("too_many_requests", "Too many access requests are open.", retry_after=60) from error
     except AccessFailed as error:

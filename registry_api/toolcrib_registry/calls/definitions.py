@@ -10,8 +10,8 @@ from toolcrib.authorizer import Action
 from toolcrib.view import AmbiguousName
 from toolcrib.wire.api import LoadError, McpTool
 from toolcrib.wire.publish import PublishedTool
-from toolcrib_registry.calls import service
-from toolcrib_registry.calls.service import Named, Parts
+from toolcrib_registry.calls import lookup
+from toolcrib_registry.calls.lookup import Named, Parts
 from toolcrib_registry.clock import whole_milliseconds
 from toolcrib_registry.identity.authenticator import Asker
 from toolcrib_registry.policy.state import CallerView
@@ -50,15 +50,15 @@ async def load(parts: Parts, asker: Asker, names: Iterable[str], within: CallerV
     errors: list[LoadError] = []
     for name in dict.fromkeys(names):
         try:
-            named = await service.find(parts, asker, name, Action.LOAD, at)
+            named = await lookup.find(parts, asker, name, Action.LOAD, at)
         except AmbiguousName as error:
-            several = service.ambiguous(error)
+            several = lookup.ambiguous(error)
             errors.append(
                 LoadError(tool=name, code=several.code, detail=several.detail, tool_ids=error.tool_ids)
             )
             continue
         if named is None or named.tool.tool_id not in within.view.tools:
-            missing = service.not_found(name)
+            missing = lookup.not_found(name)
             errors.append(LoadError(tool=name, code=missing.code, detail=missing.detail))
             continue
         found[name] = named

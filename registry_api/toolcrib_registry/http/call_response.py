@@ -18,6 +18,7 @@ import orjson
 from starlette.types import Message, Send
 
 from toolcrib.authorizer import Action, Decision
+from toolcrib_registry.calls import lookup
 from toolcrib_registry.calls import service as calls
 from toolcrib_registry.calls.backends.port import Binary, Text, ToolAnswer
 from toolcrib_registry.calls.bounds import CallBounds
@@ -98,7 +99,7 @@ class CallAnswer(Answer):
         await send({"type": "http.response.body", "body": last})
 
 
-def plain(deps: Deps, named: calls.Named, answer: ToolAnswer) -> Answer:
+def plain(deps: Deps, named: lookup.Named, answer: ToolAnswer) -> Answer:
     """The tool's answer as it came, as JSON or as text."""
     _refuse_errors(answer)
     if answer.is_json:
@@ -108,7 +109,7 @@ def plain(deps: Deps, named: calls.Named, answer: ToolAnswer) -> Answer:
     return sent(deps, named, answer.raw, "text/plain" if _is_text(answer) else "application/octet-stream")
 
 
-def wrapped(named: calls.Named, answer: ToolAnswer) -> bytes:
+def wrapped(named: lookup.Named, answer: ToolAnswer) -> bytes:
     """The answer of `/v1/call`: JSON goes in as it came, since its objects may take 30 times as much memory."""
     _refuse_errors(answer)
     made = {
@@ -160,7 +161,7 @@ def _result(answer: ToolAnswer) -> Any:
     return answer.raw.decode() if _is_text(answer) else base64.b64encode(answer.raw).decode()
 
 
-def sent(deps: Deps, named: calls.Named, body: bytes, media_type: MediaType) -> Answer:
+def sent(deps: Deps, named: lookup.Named, body: bytes, media_type: MediaType) -> Answer:
     """An answer to the call of `named`: cut where it is not granted any more while it is being sent."""
     identity = named.caller_view.identity
     assert identity is not None
@@ -174,6 +175,6 @@ def sent(deps: Deps, named: calls.Named, body: bytes, media_type: MediaType) -> 
     )
 
 
-def note_cut(deps: Deps, named: calls.Named, decision: Decision) -> None:
+def note_cut(deps: Deps, named: lookup.Named, decision: Decision) -> None:
     """Record that an answer to the call of `named` was not sent, or not whole; `decision` says why."""
-    calls.note(deps, Action.CALL, replace(named, decision=decision, at=None), "revoked")
+    lookup.note(deps, Action.CALL, replace(named, decision=decision, at=None), "revoked")

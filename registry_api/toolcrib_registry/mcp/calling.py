@@ -16,7 +16,7 @@ from toolcrib_registry.calls import service, step_up
 from toolcrib_registry.calls.backends.port import Exchange, InputRequired, ToolAnswer
 from toolcrib_registry.calls.confirmations import NEEDED
 from toolcrib_registry.calls.errors import CapabilityMissing, InvalidArguments, UpstreamProtocol
-from toolcrib_registry.calls.service import Named
+from toolcrib_registry.calls.lookup import Named
 from toolcrib_registry.calls.step_up import Find
 from toolcrib_registry.failures import Failure
 from toolcrib_registry.mcp import results, tool_list

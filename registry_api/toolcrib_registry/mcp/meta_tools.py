@@ -25,8 +25,8 @@ from toolcrib.wire.api import (
 from toolcrib.wire.compat import FinderRequest, SemanticRequest
 from toolcrib.wire.publish import PublishedTool
 from toolcrib.wire.search import MinScore, ServerName, Tag, Whole
-from toolcrib_registry.calls import access, definitions, service
-from toolcrib_registry.calls.service import Named
+from toolcrib_registry.calls import access, definitions, lookup
+from toolcrib_registry.calls.lookup import Named
 from toolcrib_registry.failures import Failure
 from toolcrib_registry.mcp import calling, results, tool_texts
 from toolcrib_registry.mcp.calling import Calls
@@ -173,16 +173,16 @@ class MetaTools:
 
         async def make(_: CallerView) -> Shown:
             try:
-                named = await service.find(self._parts, client.asker, name, Action.DESCRIBE)
+                named = await lookup.find(self._parts, client.asker, name, Action.DESCRIBE)
             except AmbiguousName as error:
-                several = calling.failed(client.version, service.ambiguous(error), call.arguments)
+                several = calling.failed(client.version, lookup.ambiguous(error), call.arguments)
                 return Shown(several, lambda _: None)
             if named is None:
                 raise calling.unknown_tool()
             found = named
 
             def record(_: CallerView) -> None:
-                service.note(self._parts, Action.DESCRIBE, found, "ok")
+                lookup.note(self._parts, Action.DESCRIBE, found, "ok")
 
             return Shown(results.of_value(client.version, _described(found)), record)
 

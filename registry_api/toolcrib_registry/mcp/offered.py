@@ -12,7 +12,7 @@ import orjson
 from toolcrib.authorizer import Action
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.calls.backends.port import Exchange
-from toolcrib_registry.calls.service import Named
+from toolcrib_registry.calls.lookup import Named
 from toolcrib_registry.failures import Failure
 from toolcrib_registry.mcp import results, tool_list
 from toolcrib_registry.mcp.calling import Calls, told

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from toolcrib_registry.calls.service import Named
+from toolcrib_registry.calls.lookup import Named
 from toolcrib_registry.policy.state import CallerView
 from toolcrib_registry.upstream.lists import Kind
 

@@ -12,7 +12,7 @@ from toolcrib.identity import Identity
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.calls.assertions.signing import Assertions
 from toolcrib_registry.calls.backends.port import Logs, Progress
-from toolcrib_registry.calls.service import Parts as CallParts
+from toolcrib_registry.calls.lookup import Parts as CallParts
 from toolcrib_registry.identity.authenticator import Asker
 from toolcrib_registry.limits.large_requests import LargeRequests
 from toolcrib_registry.mcp.following import Followed

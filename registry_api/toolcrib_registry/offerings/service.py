@@ -16,6 +16,7 @@ from typing import Any
 from toolcrib import names
 from toolcrib.authorizer import Action, decide
 from toolcrib.wire.publish import PublishedTool
+from toolcrib_registry.calls import lookup
 from toolcrib_registry.calls import service as calls
 from toolcrib_registry.calls.backends import breaking, nesting
 from toolcrib_registry.calls.backends.authenticating import Caller
@@ -24,7 +25,7 @@ from toolcrib_registry.calls.backends.port import NO_EXCHANGE, Exchange, InputRe
 from toolcrib_registry.calls.backends.routes import judged_in_turn
 from toolcrib_registry.calls.echoed_secrets import Secrets
 from toolcrib_registry.calls.errors import CallError, UpstreamProtocol
-from toolcrib_registry.calls.service import Named
+from toolcrib_registry.calls.lookup import Named
 from toolcrib_registry.clock import whole_milliseconds
 from toolcrib_registry.identity.authenticator import Asker
 from toolcrib_registry.offerings import directory
@@ -83,7 +84,7 @@ class Offerings:
         updates: follows resources.
     """
 
-    def __init__(self, parts: calls.Parts, lists: OfferedLists, updates: Updates) -> None:
+    def __init__(self, parts: lookup.Parts, lists: OfferedLists, updates: Updates) -> None:
         self._parts, self._lists, self._requests, self._updates = parts, lists, lists.requests, updates
         self._made: OrderedDict[Hashable, tuple[directory.Offers, Listed]] = OrderedDict()
 

@@ -29,7 +29,7 @@ from toolcrib.identity import Identity
 from toolcrib.snapshot import Snapshot
 from toolcrib.view import AmbiguousName
 from toolcrib_registry.audit.log import OtherAction
-from toolcrib_registry.calls import service as calls
+from toolcrib_registry.calls import lookup
 from toolcrib_registry.failures import Failure
 from toolcrib_registry.http import cursors
 from toolcrib_registry.http.documentation import BEARER, BODY, Responses, problems
@@ -169,7 +169,7 @@ def _worked_out(
     except UnknownTool as error:
         raise ProblemError("tool_not_found", f"{error}.", extra={"close": list(error.close)}) from error
     except AmbiguousName as error:
-        raise calls.ambiguous(error) from error
+        raise lookup.ambiguous(error) from error
     except InvalidManifest as error:
         found = [{"field": f.field, "message": f.message, "hint": f.hint} for f in error.findings[:20]]
         raise ProblemError(

@@ -23,8 +23,7 @@ from toolcrib.wire.api import (
     with_tools,
 )
 from toolcrib.wire.publish import PublishedTool
-from toolcrib_registry.calls import definitions
-from toolcrib_registry.calls import service as calls
+from toolcrib_registry.calls import definitions, lookup
 from toolcrib_registry.http import cursors
 from toolcrib_registry.http.access_log import PRIVATE
 from toolcrib_registry.http.documentation import BEARER, BODY, documented_only, problems
@@ -107,10 +106,10 @@ async def tool(
 ) -> ToolDefinition:
     """404 alike for hidden and absent."""
     tool_id = f"{namespace}/{name}"
-    named = await calls.find(deps, asker, tool_id, Action.LIST)
+    named = await lookup.find(deps, asker, tool_id, Action.LIST)
     if named is None or named.tool.tool_id != tool_id:
-        raise calls.not_found(tool_id)
-    calls.note(deps, Action.LIST, named, "ok")
+        raise lookup.not_found(tool_id)
+    lookup.note(deps, Action.LIST, named, "ok")
     return ToolDefinition.of(named.tool, named.listed)
 
 
@@ -123,12 +122,12 @@ async def tool(
 async def describe(deps: DepsOf, asker: AskerOf, body: DescribeRequest) -> DescribedTool:
     """By listed name, tool id or server:tool."""
     try:
-        named = await calls.find(deps, asker, body.tool, Action.DESCRIBE)
+        named = await lookup.find(deps, asker, body.tool, Action.DESCRIBE)
     except AmbiguousName as error:
-        raise calls.ambiguous(error) from error
+        raise lookup.ambiguous(error) from error
     if named is None:
-        raise calls.not_found(body.tool)
-    calls.note(deps, Action.DESCRIBE, named, "ok")
+        raise lookup.not_found(body.tool)
+    lookup.note(deps, Action.DESCRIBE, named, "ok")
     return DescribedTool.of(named.tool, named.listed)
 
 

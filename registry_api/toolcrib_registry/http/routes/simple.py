@@ -16,7 +16,7 @@ from toolcrib import names
 from toolcrib.authorizer import Action, has_power
 from toolcrib.view import AmbiguousName
 from toolcrib.wire.simple import Discovery, DiscoveryEntry, Registered, Registration, Stats
-from toolcrib_registry.calls import service as calls
+from toolcrib_registry.calls import lookup
 from toolcrib_registry.http.documentation import BEARER, BODY, OPTIONAL_BEARER, documented_only, problems
 from toolcrib_registry.http.problems import ProblemError, unauthenticated
 from toolcrib_registry.http.requests import AskerOf, DepsOf, ReadRoute
@@ -188,12 +188,12 @@ async def register(deps: DepsOf, asker: AskerOf, body: Registration) -> Register
 async def one(deps: DepsOf, asker: AskerOf, name: Name) -> dict[str, Any]:
     """The eight keys, or 404: the same for hidden and absent."""
     try:
-        named = await calls.find(deps, asker, name, Action.LIST)
+        named = await lookup.find(deps, asker, name, Action.LIST)
     except AmbiguousName as error:
-        raise calls.ambiguous(error) from error
+        raise lookup.ambiguous(error) from error
     if named is None:
-        raise calls.not_found(name)
-    calls.note(deps, Action.LIST, named, "ok")
+        raise lookup.not_found(name)
+    lookup.note(deps, Action.LIST, named, "ok")
     return discovery.entry(named.tool, named.listed, deps.settings)
 
 
