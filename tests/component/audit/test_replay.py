@@ -26,7 +26,7 @@ from toolcrib_registry.audit import setup, writer
 from toolcrib_registry.audit.files import RotatingFile
 from toolcrib_registry.audit.log import DecisionLog
 from toolcrib_registry.audit.refusal_reasons import RefusalReasons
-from toolcrib_registry.calls import definitions, service
+from toolcrib_registry.calls import definitions, lookup
 from toolcrib_registry.calls.canaries import CanaryCounter
 from toolcrib_registry.policy.state import PolicyState
 from toolcrib_registry.settings_sections import Audit
@@ -107,14 +107,14 @@ class Desk:
         else:
             action = Action.CALL if kind < 8 else Action.DESCRIBE
             try:
-                named = await service.find(self.parts, asker, self.world.name(), action)  # type: ignore[arg-type]
+                named = await lookup.find(self.parts, asker, self.world.name(), action)  # type: ignore[arg-type]
             except AmbiguousName:
                 return
             if named is not None:
                 if draw.chance(0.1):
                     await self.change()
                 self.clock.time += draw.one((0.0, 0.0004, 0.01, 2.5))
-                service.note(self.parts, action, named, draw.one(("ok", "limit_exceeded")), seconds=0.01)
+                lookup.note(self.parts, action, named, draw.one(("ok", "limit_exceeded")), seconds=0.01)
         self.refusals.settle()
 
     async def change(self) -> None:
