@@ -121,7 +121,10 @@ agent = typer.Typer(help="Run agents, stop them, and start them again.", no_args
 app.add_typer(agent, name="agent", rich_help_panel=_AGENTS)
 for _name, _command in (("suspend", agents.suspend), ("resume", agents.resume)):
     agent.command(_name, epilog=examples.epilog(_command))(_command)
-session = typer.Typer(help="Run several agents in turns, and see what came of it.", no_args_is_help=True)
+session = typer.Typer(
+    help="Run several agents in turns, and see what came of it. Also: toolcrib sessions.",
+    no_args_is_help=True,
+)
 app.add_typer(session, name="session", rich_help_panel=_AGENTS)
 for _name, _command in (
     ("run", sessions.run),

@@ -90,6 +90,17 @@ def test_an_id_is_given_once(records: Records) -> None:
     assert (found.name, found.holder) == ("vault", "a")
 
 
+def test_sessions_that_run_come_before_later_ones_that_do_not_where_they_are_asked_for_first(
+    database: Database, records: Records
+) -> None:
+    later = Records(database, lambda: 2000.0)
+    for ident in ("t", "u"):
+        later.create(ident, "vault", "{}", holder="a", keeps=True, retention=60.0)
+    later.leave("u", "a", State.PAUSED)
+    assert [each.id for each in records.sessions()] == ["t", "u", "s"]
+    assert [each.id for each in records.sessions(most=2, live_first=True)] == ["t", "s"]
+
+
 def test_who_lost_a_session_writes_nothing_any_more(records: Records) -> None:
     seen = records.find("s")
     assert seen is not None

@@ -41,32 +41,37 @@ class Endpoint:
         return [request["messages"][0]["content"] for request in self.requests]
 
 
+def answer(message: Message, **usage: Any) -> Answer:
+    """A completion that says this."""
+    document = {
+        "id": "1", "object": "chat.completion", "created": 0, "model": "stub",
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+    }  # fmt: skip
+    return Answer(json.dumps(document | ({"usage": usage} if usage else {})).encode())
+
+
 @contextmanager
 def serving(said: Said | Sequence[Message]) -> Iterator[Endpoint]:
     """Serve on loopback; a sequence is said in its order, and its last message again and again."""
     replies = [] if callable(said) else list(said)
     endpoint = Endpoint("")
 
-    def answer(asked: Asked) -> Answer:
+    def respond(asked: Asked) -> Answer:
         if asked.method == "GET":
             return Answer(b'{"object": "list", "data": []}')
         request = asked.json()
         endpoint.requests.append(request)
         message = said(request) if callable(said) else replies.pop(0) if len(replies) > 1 else replies[0]
         size = len(json.dumps(request))
-        usage = {"prompt_tokens": size // 4, "completion_tokens": 5, "total_tokens": size // 4 + 5}
-        usage["prompt_tokens_details"] = {"cached_tokens": 7}  # type: ignore[assignment]
-        choice = {"index": 0, "message": message, "finish_reason": "stop"}
-        document = {
-            "id": "1",
-            "object": "chat.completion",
-            "created": 0,
-            "model": "stub",
-            "choices": [choice],
-        }
-        return Answer(json.dumps({**document, "usage": usage}).encode())
+        return answer(
+            message,
+            prompt_tokens=size // 4,
+            completion_tokens=5,
+            total_tokens=size // 4 + 5,
+            prompt_tokens_details={"cached_tokens": 7},
+        )
 
-    with answering(answer) as port:
+    with answering(respond) as port:
         endpoint.url = f"http://127.0.0.1:{port}/v1"
         yield endpoint
 

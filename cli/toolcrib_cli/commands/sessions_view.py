@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from toolcrib_cli.session_store.rows import Session, Turn
     from toolcrib_cli.sessions.comparison import Account, Mean, Share
 
+_TOP = 20
+"""Sessions that `top` shows."""
 Store = Annotated[
     str | None,
     typer.Option(
@@ -289,13 +291,13 @@ def top(
     store: Store = None,
     data: options.Data = None,
 ) -> None:
-    """Watch sessions live: who runs, whose turn it is, calls, errors, denials and tokens by agent."""
+    """Watch sessions live, those that run first: whose turn it is, calls, errors, denials and tokens by agent."""
     from toolcrib_cli.sessions import activity
 
     columns = ("session", "state", "agent", "turn", "calls", "errors", "denials", "new tools", "tokens")
     with opened(store, data) as records:
         while True:
-            shown = records.sessions(most=20)
+            shown = records.sessions(most=_TOP, live_first=True)
             rows = [
                 (session.id, session.state.value, *activity.cells(each))
                 for session in shown
@@ -304,6 +306,7 @@ def top(
             if not once and sys.stdout.isatty():
                 output.console().clear()
             output.table(columns, rows)
+            sys.stdout.flush()  # a pipe would wait for more
             if once:
                 return
             time.sleep(1)

@@ -95,10 +95,18 @@ class Records:
         return found[0] if found else None
 
     def sessions(
-        self, *, session: str | None = None, name: str | None = None, most: int = 1000
+        self,
+        *,
+        session: str | None = None,
+        name: str | None = None,
+        most: int = 1000,
+        live_first: bool = False,
     ) -> list[Session]:
-        """Sessions, the latest first."""
-        asked = sa.select(SESSIONS).order_by(SESSIONS.c.created_at.desc(), SESSIONS.c.id).limit(most)
+        """Sessions, the latest first; with `live_first` those that run before all others."""
+        asked = sa.select(SESSIONS).limit(most)
+        if live_first:
+            asked = asked.order_by(SESSIONS.c.holder.is_(None))
+        asked = asked.order_by(SESSIONS.c.created_at.desc(), SESSIONS.c.id)
         if session is not None:
             asked = asked.where(SESSIONS.c.id == session)
         if name is not None:

@@ -15,13 +15,15 @@ _LONGEST = 16_000
 """Characters of a message; the example's tools take 16,384."""
 
 
+def question(account: str, session: str) -> dict[str, Any]:
+    """Arguments of a recall."""
+    return {"agent_id": account, "game_session_id": session, "max_tokens": _TOKENS, "recent_count": _RECENT}
+
+
 def recalled(tools: Toolbox, session: str, account: str) -> str:
     """What the agent remembers of the session; empty if it remembers nothing, or memory does not answer."""
     try:
-        answer: Any = tools.call(
-            RECALL,
-            {"agent_id": account, "game_session_id": session, "max_tokens": _TOKENS, "recent_count": _RECENT},
-        )
+        answer: Any = tools.call(RECALL, question(account, session))
     except RunnerError:
         return ""
     summary = answer.get("summary") if isinstance(answer, dict) else None

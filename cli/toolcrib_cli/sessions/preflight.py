@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import queue
+import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
 
 from toolcrib_cli.session_store.rows import View
 from toolcrib_cli.sessions import memory
@@ -11,11 +16,13 @@ from toolcrib_cli.sessions.definition import Agent, Need
 from toolcrib_cli.sessions.team import Team
 from toolcrib_runner.adapters.registry_http import RegistryHttp
 from toolcrib_runner.discovery import Discovered
-from toolcrib_runner.errors import RunnerError, TokenUnavailable
+from toolcrib_runner.errors import ModelUnavailable, RegistryUnavailable, RunnerError, TokenUnavailable
 
+T = TypeVar("T")
 WITHIN = 2.0
 """Seconds that a part has to answer."""
-_AT_ONCE = 16
+_SLACK = 0.25
+"""Seconds more for a client to say by itself, and better, what was late."""
 _MOST_NAMESPACES = 32
 """Of one search, the registry's bound."""
 
@@ -56,9 +63,11 @@ class _Asked:
 
 def run(team: Team) -> Preflight:
     """Check everything side by side."""
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="toolcrib-preflight") as pool:
+    each_model = _one_a_model(team)
+    at_once = len(team.definition.agents) + len(each_model)  # none waits for one that hangs
+    with ThreadPoolExecutor(at_once, thread_name_prefix="toolcrib-preflight") as pool:
         agents = [pool.submit(_agent, team, agent) for agent in team.definition.agents]
-        models = [pool.submit(_model, team, agent) for agent in _one_a_model(team)]
+        models = [pool.submit(_model, team, agent) for agent in each_model]
         asked = [each.result() for each in agents]
         checks = [check for each in asked for check in each.checks] + [each.result() for each in models]
     return Preflight(tuple(checks), tuple(each.view for each in asked if each.view is not None))
@@ -68,18 +77,46 @@ def _one_a_model(team: Team) -> list[Agent]:
     return list({team.definition.model_of(agent): agent for agent in team.definition.agents}.values())
 
 
+def _in_time(ask: Callable[[], T], late: RunnerError) -> T:
+    """What `ask` returns or raises, or `late`. Its own timeouts end neither the lookup of a name nor an answer that drips."""
+    answered: queue.SimpleQueue[Callable[[], T]] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            answer = ask()
+        except BaseException as error:
+            answered.put(partial(_raise, error))
+        else:
+            answered.put(lambda: answer)
+
+    threading.Thread(target=work, name="toolcrib-check", daemon=True).start()
+    try:
+        answer = answered.get(timeout=WITHIN + _SLACK)
+    except queue.Empty:
+        raise late from None
+    return answer()
+
+
+def _raise(error: BaseException) -> Any:
+    raise error
+
+
+def _from_registry(ask: Callable[[], T]) -> T:
+    return _in_time(ask, RegistryUnavailable("the registry did not respond in time"))
+
+
 def _agent(team: Team, agent: Agent) -> _Asked:
     """The registry and the issuer, as one agent sees them, and its memory."""
     registry = team.registry(agent, WITHIN)
     needs = team.definition.needs
     try:
-        found = registry.discover()
+        found = _from_registry(registry.discover)
         assert found is not None  # only an ETag makes it None
         checks = [Check("registry", team.url, Need.REQUIRED)]
         problem = "" if found.authenticated else "the registry does not accept its token"
         checks.append(Check("issuer", agent.account, Need.REQUIRED, problem))
         if needs.memory is not None:
-            checks.append(_memory(agent, needs.memory, found))
+            checks.append(_memory(agent, needs.memory, registry, found))
         checks.append(_backends(agent, needs.backends, registry, found))
         return _Asked(tuple(checks), _view(agent, found))
     except TokenUnavailable as error:
@@ -90,10 +127,17 @@ def _agent(team: Team, agent: Agent) -> _Asked:
         registry.close()
 
 
-def _memory(agent: Agent, need: Need, found: Discovered) -> Check:
-    listed = {tool.name for tool in found.tools}
+def _memory(agent: Agent, need: Need, registry: RegistryHttp, found: Discovered) -> Check:
+    """Whether the agent may use both tools, and a recall is answered."""
+    listed = {tool.name: tool for tool in found.tools}
     lacking = [name for name in (memory.RECALL, memory.STORE) if name not in listed]
     problem = f"{agent.account} is not granted {' and '.join(lacking)}" if lacking else ""
+    if not lacking:
+        asked = memory.question(agent.account, "preflight")
+        try:
+            _from_registry(lambda: registry.call(listed[memory.RECALL], asked))
+        except RunnerError as error:
+            problem = str(error)
     return Check("memory", agent.name, need, problem)
 
 
@@ -103,12 +147,12 @@ def _view(agent: Agent, found: Discovered) -> View:
 
 
 def _model(team: Team, agent: Agent) -> Check:
-    problem = ""
+    model, problem = team.model(agent), ""
+    name = team.definition.model_of(agent).name
     try:
-        team.model(agent).check(WITHIN)
+        _in_time(lambda: model.check(WITHIN), ModelUnavailable(f"model {name} did not respond in time"))
     except RunnerError as error:
         problem = str(error)
-    name = team.definition.model_of(agent).name
     return Check("model", name, team.definition.needs.model, problem)
 
 
@@ -116,7 +160,7 @@ def _backends(agent: Agent, need: Need, registry: RegistryHttp, found: Discovere
     """Whether the registry takes the backends of the agent's tools for up."""
     namespaces = sorted({tool.tool_id.partition("/")[0] for tool in found.tools})[:_MOST_NAMESPACES]
     try:
-        down = registry.unavailable(namespaces) if namespaces else ()
+        down = _from_registry(lambda: registry.unavailable(namespaces)) if namespaces else ()
         problem = f"down: {', '.join(down)}" if down else ""
     except RunnerError as error:
         problem = str(error)

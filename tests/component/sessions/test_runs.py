@@ -14,7 +14,7 @@ import model_stub
 from realparts.postgres_server import Postgres
 from realparts.required import require_postgres
 from small_registry import Problem, SmallRegistry, SmallTool, serving
-from stub_server import Answer, Asked, answering
+from stub_server import Answer, Asked, Request, answering, handling
 from toolcrib_cli.session_store.database import Database, StoreError
 from toolcrib_cli.session_store.records import Records, TakenOver
 from toolcrib_cli.session_store.rows import Call, State
@@ -36,11 +36,11 @@ def ready(
     mode: str = "auto",
     searchable: bool = False,
     registry: SmallRegistry | None = None,
+    seconds: float = 300.0,
 ) -> Iterator[team.Team]:
     """A session's team at a small registry with these tools; without a model's URL with the scripted model."""
-    agents = [
-        {"name": f"a{n}", "account": "heist/a", "prompt": p, "mode": mode} for n, p in enumerate(prompts)
-    ]
+    common = {"account": "heist/a", "mode": mode, "bounds": {"seconds": seconds}}
+    agents = [common | {"name": f"a{n}", "prompt": p} for n, p in enumerate(prompts)]
     facts = {"name": "n", "messages": "keep" if keep else "discard"}
     made = definition.Definition.model_validate({"session": facts, "model": {"url": model}, "agents": agents})
     listed = [SmallTool(name, run, name, {}) for name, run in tools.items()]
@@ -183,6 +183,42 @@ def test_a_turn_whose_token_is_refused_fails_with_the_reason_and_the_next_one_go
     assert turns[1].error == "the registry does not accept the token of heist/a"
 
 
+@pytest.mark.parametrize("begun_answer", [b"", b'{"id": "1", "object": "chat.compl'])
+def test_a_model_that_dies_in_the_middle_of_a_turn_fails_that_turn_and_the_session_goes_on(
+    tmp_path: Path, begun_answer: bytes
+) -> None:
+    asked: list[str] = []
+
+    def handle(request: Request) -> None:
+        asked.append(request.json()["messages"][-1]["content"])
+        if "Speak." in asked[-1]:
+            request.send(model_stub.answer(model_stub.text("spoken")))
+        elif len(asked) == 1:
+            request.send(model_stub.answer(model_stub.function("look", {})))
+        else:
+            if begun_answer:
+                request.begin({"content-type": "application/json", "content-length": "2000"})
+                request.write(begun_answer)
+            request.cut()
+
+    with (
+        Database.in_folder(tmp_path) as database,
+        handling(handle) as port,
+        ready(
+            tmp_path, {"look": lambda: "ok"}, ["Look.", "Speak."], model=f"http://127.0.0.1:{port}/v1", keep=True,
+            seconds=2.0,
+        ) as made,
+    ):  # fmt: skip
+        records = Records(database)
+        assert begun(records, made).until_done() is State.FINISHED
+        first, second = records.turns("s")
+        assert [call.outcome for call in records.calls("s")] == ["ok"]
+    assert (first.outcome, first.replies) == ("model_failed", 1)
+    assert f"the model endpoint 127.0.0.1:{port} cannot be reached" in first.error
+    assert (second.outcome, second.answer) == ("answered", "spoken")
+    assert len(asked) > 3, "a model that is away is tried again while there is time"
+
+
 def test_the_clock_decides_nothing_a_run_that_shows_signs_of_life_is_left_alone(tmp_path: Path) -> None:
     with Database.in_folder(tmp_path) as database:
         back = Records(database, clock=iter([1e9, 5.0, 5.0, 5.0]).__next__)
@@ -254,11 +290,7 @@ def secret_in_an_endpoints_refusal(asked: Asked) -> Answer:
 
 
 def secret_in_a_search(asked: Asked) -> Answer:
-    search = model_stub.function("search_tools", {"query": SECRET})
-    choice = {"index": 0, "message": search, "finish_reason": "tool_calls"}
-    return Answer(
-        json.dumps({"id": "1", "object": "chat.completion", "model": "m", "choices": [choice]}).encode()
-    )
+    return model_stub.answer(model_stub.function("search_tools", {"query": SECRET}))
 
 
 SECRET = "the-combination-is-31-07"

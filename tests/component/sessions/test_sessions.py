@@ -2,6 +2,8 @@
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -75,12 +77,12 @@ def crew(prompt: str, name: str = "crew", **fields: Any) -> dict[str, Any]:
     return {"name": name, "account": "heist/crew", "prompt": prompt} | fields
 
 
-def started(local: LocalMode, *arguments: str) -> Child:
+def started(local: LocalMode, *arguments: str, group: str = "session") -> Child:
     environ = {**os.environ, "TOOLCRIB_DATA": str(local.data), "TOOLCRIB_URL": local.url}
     child = Child(
         "toolcrib session",
-        [sys.executable, "-m", "toolcrib_cli", "session", *arguments],
-        log=local.data.parent / "session.log",
+        [sys.executable, "-m", "toolcrib_cli", group, *arguments],
+        log=local.data.parent / f"{group}.log",
         env=environ,
     )
     child.start()
@@ -276,21 +278,22 @@ def test_a_registry_that_is_away_is_named_and_nothing_begins(local: LocalMode, t
     assert session(local, "show", "never").returncode == 2
 
 
-def test_a_part_that_hangs_is_given_two_seconds(
-    local: LocalMode, tmp_path: Path, backend: SlowBackend
+@pytest.mark.parametrize(("need", "code"), [("required", 3), ("degrade", 0)])
+def test_a_model_that_hangs_is_named_and_ends_it_or_is_done_without_as_the_file_says(
+    local: LocalMode, tmp_path: Path, need: str, code: int
 ) -> None:
-    backend.hold()
-    try:
-        hanging = {"url": f"http://127.0.0.1:{backend.port}/v1", "name": "hangs"}
-        done = session(
-            local, "run", written(tmp_path, crew("x"), model=hanging), "--id", "hangs", "-o", "json"
-        )
-    finally:
-        backend.answer()
-    assert done.returncode == 3
-    assert "model hangs: the model endpoint" in done.stderr
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        hanging = {"url": f"http://127.0.0.1:{silent.getsockname()[1]}/v1", "name": "hangs"}
+        agents = (crew("x", model=hanging, bounds={"seconds": 0.5}), crew("call listen {}", "second"))
+        file = written(tmp_path, *agents, needs={"model": need})
+        done = session(local, "run", file, "--id", f"hangs-{need}", "-o", "json")
+    assert done.returncode == code, done.stderr
+    assert f"model hangs: {need}: the model endpoint" in done.stderr
     assert "did not respond in time" in done.stderr
     assert "issuer heist/crew: ok" in done.stderr
+    if need == "degrade":
+        turns = json.loads(done.stdout)["turns"]
+        assert [turn["outcome"] for turn in turns] == ["model_failed", "answered"]
 
 
 def test_an_account_whose_token_is_refused_is_named(local: LocalMode, tmp_path: Path) -> None:
@@ -435,6 +438,25 @@ def test_a_session_that_runs_is_not_resumed_and_stops_after_its_turn_when_it_is_
     resumed = session(local, "resume", "paused")
     assert (resumed.returncode, "Watching" in resumed.stdout) == (0, False)
     assert [t["outcome"] for t in shown(local, "paused")["turns"]] == ["answered"] * 2
+
+
+def test_top_follows_a_session_while_it_runs_until_ctrl_c(
+    local: LocalMode, tmp_path: Path, held: SlowBackend
+) -> None:
+    top = started(local, "top", group="sessions")
+    run = started(local, "run", written(tmp_path, crew("call listen {}")), "--id", "watched")
+    try:
+        assert held.began.get(timeout=60) == "/listen"
+        top.wait_ready(lambda: "watched\trunning\tcrew\t1\t1\t0\t0" in top.log.read_text(), 30)
+        held.answer()
+        assert run.wait(60) == 0
+        top.wait_ready(lambda: "watched\tfinished\tcrew\t1\t1\t0\t0" in top.log.read_text(), 30)
+        os.kill(top.pid, signal.SIGINT)
+        assert top.wait(30) == 130
+    finally:
+        run.stop()
+        top.stop()
+    assert "Traceback" not in top.log.read_text()
 
 
 def test_ctrl_c_leaves_it_paused_so_that_it_is_resumed_at_once(
