@@ -23,7 +23,7 @@ from pydantic.alias_generators import to_camel
 
 from toolcrib.errors import SettingsInvalid
 from toolcrib.lint.hidden_text import Hidden
-from toolcrib.resources import quantities
+from toolcrib.resources import mistakes, quantities
 from toolcrib.resources.quantities import Quota
 from toolcrib.settings import Source
 from toolcrib.version import __version__
@@ -88,13 +88,19 @@ class PodDefaults(BaseModel):
     extra_env: list[dict[str, Any]] | None = None
 
 
+_POD = """a JSON object, as in '{"nodeSelector": {"disk": "ssd"}}'"""
+
+
 def _pod(text: str) -> str:
     try:
         PodDefaults.model_validate_json(text or "{}")
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{where}: {first['msg']}" if where else str(first["msg"])) from None
+        told = error.errors(include_input=False, include_url=False)
+        if told[0]["type"] == "json_invalid":
+            raise ValueError(f"must be {_POD}: {told[0]['msg']}") from None
+        if not told[0]["loc"]:
+            raise ValueError(f"must be {_POD}") from None
+        raise ValueError("; ".join(map(str, mistakes.findings(told, PodDefaults)))) from None
     return text
 
 

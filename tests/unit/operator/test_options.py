@@ -47,6 +47,13 @@ def test_no_anchors_are_kept_where_their_name_is_empty() -> None:
         (["--quota-bytes", "much"], "--quota-bytes (TOOLCRIB_OPERATOR_QUOTA_BYTES)"),
         (["--lease-renew", "99"], "--lease-retry must be below --lease-renew"),
         (["--registry-url", "http://r"], "either --registry-url"),
+        (["--agent-pod", "{nodeSelector}"], 'must be a JSON object, as in \'{"nodeSelector": {'),
+        (["--agent-pod", "[]"], "--agent-pod (TOOLCRIB_OPERATOR_AGENT_POD): must be a JSON object"),
+        (["--agent-pod", '{"nodeSelectr": {}}'], "nodeSelectr: unknown field (did you mean nodeSelector?)"),
+        (
+            ["--agent-pod", '{"tolerations": {}, "resources": 1}'],
+            "resources: must be an object; tolerations: must be a list",
+        ),
     ],
 )
 def test_a_wrong_option_is_named_and_ends_with_2(
