@@ -6,7 +6,6 @@ from pathlib import Path
 
 from toolcrib_cli.approving.shown import Shown, candidates, scanner_of, shown
 from toolcrib_cli.approving.source import key_of
-from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.local import questions
 
 
@@ -28,20 +27,8 @@ class LocalTools:
 
     def approve(self, tool: Shown) -> None:
         """As `Source`; it is in effect when this returns."""
-        _no_candidate(tool, f"write spec.approvedDigest: {tool.digest}")
         questions.decide(self._folder, {"tool": tool.key, "digest": tool.digest})
 
     def reject(self, tool: Shown, reason: str) -> None:
         """As `Source`; it is in effect when this returns."""
-        _no_candidate(tool, "remove spec.approvedDigest, or the canary")
         questions.decide(self._folder, {"tool": tool.key, "digest": tool.digest, "reject": reason})
-
-
-def _no_candidate(tool: Shown, instead: str) -> None:
-    """Raise CliError where the approval is in a manifest of the user's: that of a ToolCanary always is."""
-    if tool.stable is not None:
-        raise CliError(
-            "in the local mode the manifest of a ToolCanary says whether its candidate is approved",
-            hint=f"{instead} in the manifest of {tool.object}",
-            code=Exit.USAGE,
-        )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolcrib import approvals, publishing
+from toolcrib import approvals, names, publishing
 from toolcrib.errors import InvalidManifest
 from toolcrib.lint.scanner import Scanner, WordScanner
 from toolcrib.lint.weaknesses import Weakness
@@ -20,8 +20,6 @@ from toolcrib.resources.tools import REJECTED_DIGEST, REJECTED_REASON, Approval
 from toolcrib.wire.publish import PublishedTool
 
 REJECTED = "Rejected"
-CANDIDATE = "~candidate"
-"""Ends the key of a ToolCanary's candidate, so that a Tool and a ToolCanary of one name are two; no name holds a `~`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +27,7 @@ class Shown:
     """One Tool with approval Manual, or a candidate of one: what it is, what its status says, and a rejection."""
 
     key: str
+    """namespace/name; of a candidate `namespace/name~candidate`, by its ToolCanary: a Tool may have the same name."""
     tool: PublishedTool
     approved_digest: str | None
     status: Mapping[str, Any]
@@ -49,7 +48,7 @@ class Shown:
     @property
     def object(self) -> str:
         """namespace/name of that."""
-        return self.key.removesuffix(CANDIDATE)
+        return names.of_candidate(self.key)
 
     @property
     def digest(self) -> str:
@@ -241,7 +240,7 @@ def _candidate(
         return None
     other = named[1][1] if len(named) > 1 and named[1] is not None else None
     return Shown(
-        key=f"{home}/{metadata['name']}{CANDIDATE}",
+        key=names.candidate_id(f"{home}/{metadata['name']}"),
         tool=publishing.candidate(of[1], canary, other).tool,
         approved_digest=spec.approved_digest,
         status=status,

@@ -160,26 +160,33 @@ def approve(
     if digest is not None and len(names) != 1:
         raise CliError("--digest takes exactly one tool.", code=Exit.USAGE)
     with _source(data, kubeconfig, context, field_manager, force_conflicts) as source:
-        found = _chosen(source, names, namespace)
-        for each in found:
-            _ready(each, digest)
+        found, left = _approvable(_chosen(source, names, namespace), digest, skipping=all_tools)
         if out is not Format.TABLE:
             _manifests(found, out, field_manager)
             return
         for each in found:
             _print(each)
-        if not found:
+        if not found and not left:
             output.line("Nothing waits for approval.", stderr=True)
             return
-        if digest is None and not yes:
+        if found and digest is None and not yes:
             _ask(f"Approve {_named(found)} as shown?")
             now = {each.key: each.digest for each in _chosen(source, [each.key for each in found], None)}
             for each in found:
                 if now[each.key] != each.digest:
                     raise _changed(each.key)
         for each in found:
-            source.approve(each)
-            output.line(f"{each.key} approved: {each.digest}")
+            try:
+                source.approve(each)
+            except CliError as error:
+                if not all_tools or error.code == Exit.UNREACHABLE:
+                    raise
+                left.append(error)
+            else:
+                output.line(f"{each.key} approved: {each.digest}")
+        if left:
+            said = "\n".join(f"  {e.message}{f' ({e.hint})' if e.hint else ''}" for e in left)
+            raise CliError(f"not approved, {len(left)} of those that wait:\n{said}")
 
 
 @examples(
@@ -262,6 +269,24 @@ def _chosen(source: Source, names: list[str], namespace: str | None) -> list[Sho
     found = {home: source.tools(home) for home in dict.fromkeys(spaces.values())}
     chosen = (_one(found[home], name) for name, home in spaces.items())
     return list({each.key: each for each in chosen}.values())
+
+
+def _approvable(
+    found: list[Shown], digest: str | None, *, skipping: bool
+) -> tuple[list[Shown], list[CliError]]:
+    """What can be approved now, and why the others cannot; the first of those is raised unless they are skipped."""
+    ready: list[Shown] = []
+    left: list[CliError] = []
+    for each in found:
+        try:
+            _ready(each, digest)
+        except CliError as error:
+            if not skipping:
+                raise
+            left.append(error)
+        else:
+            ready.append(each)
+    return ready, left
 
 
 def _ready(tool: Shown, digest: str | None) -> None:

@@ -4,6 +4,7 @@ A Tool with `approval: Manual` and no `approvedDigest` of its own is approved as
 a change is quarantined until somebody approves it. A manifest that has an `approvedDigest` decides by itself.
 
 Of a ToolServer, the first list of tools that was imported is what is seen first: a tool that joins later is quarantined.
+The candidate of a ToolCanary is a change of its Tool: it is never approved on first use.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from toolcrib import approvals, publishing
-from toolcrib.resources import Tool, ToolServer
+from toolcrib import approvals, names, publishing
+from toolcrib.resources import Tool, ToolCanary, ToolServer
 from toolcrib.resources.tools import REJECTED_DIGEST, REJECTED_REASON, Approval
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_cli.errors import CliError, Exit
@@ -26,7 +27,7 @@ FILE = "approvals.json"
 
 
 class Approvals:
-    """The approvals of a data folder, by tool id. Threads may share it.
+    """The approvals of a data folder, by tool id, and of a ToolCanary by `names.candidate_id`. Threads may share it.
 
     Raises:
         CliError: the file cannot be read. Without it every change since would be approved.
@@ -80,6 +81,15 @@ class Approvals:
         )
         return {**manifest, "spec": {**manifest["spec"], "approvedDigest": record["approved"]}, **known}
 
+    def applied_to_canary(self, manifest: Mapping[str, Any], canary: ToolCanary) -> Mapping[str, Any]:
+        """The manifest of a ToolCanary with the digest that is approved of its candidate, if one is."""
+        record = self._tools.get(
+            names.candidate_id(f"{manifest['metadata']['namespace']}/{canary.metadata.name}")
+        )
+        if canary.spec.approved_digest is not None or record is None or record["approved"] is None:
+            return manifest
+        return {**manifest, "spec": {**manifest["spec"], "approvedDigest": record["approved"]}}
+
     def known(self, server: str) -> None:
         """The first list of a ToolServer (`namespace/name`) is imported: what joins it later is not approved.
 
@@ -107,23 +117,23 @@ class Approvals:
             found, self._first = self._first, []
             return sorted(found)
 
-    def approve(self, published: PublishedTool) -> None:
-        """Approve a tool as it is. Durable when it returns. Raises OSError."""
+    def approve(self, key: str, published: PublishedTool) -> None:
+        """Approve a tool or candidate as it is. Durable when it returns. Raises OSError."""
         with self._lock:
-            self._write({**self._tools, published.tool_id: _approval(published, "approval")})
+            self._write({**self._tools, key: _approval(published, "approval")})
 
-    def reject(self, published: PublishedTool, reason: str) -> None:
-        """Remember why a tool is not approved as it is, and withdraw the approval of just that. Raises OSError."""
+    def reject(self, key: str, published: PublishedTool, reason: str) -> None:
+        """Remember why one is not approved as it is, and withdraw the approval of just that. Raises OSError."""
         with self._lock:
-            record = dict(self._tools.get(published.tool_id) or {"approved": None, "definition": None})
+            record = dict(self._tools.get(key) or {"approved": None, "definition": None})
             if record["approved"] == published.approval_digest:
                 record["approved"] = None
             record["rejected"] = {"digest": published.approval_digest, "reason": reason}
-            self._write({**self._tools, published.tool_id: record})
+            self._write({**self._tools, key: record})
 
-    def annotations(self, tool_id: str) -> dict[str, str]:
-        """What a cluster would keep of a rejection with the Tool."""
-        rejected = (self._tools.get(tool_id) or {}).get("rejected")
+    def annotations(self, key: str) -> dict[str, str]:
+        """What a cluster would keep of a rejection with the object."""
+        rejected = (self._tools.get(key) or {}).get("rejected")
         if rejected is None:
             return {}
         return {REJECTED_DIGEST: rejected["digest"], REJECTED_REASON: rejected["reason"]}

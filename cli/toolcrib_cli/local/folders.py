@@ -22,7 +22,7 @@ import watchfiles
 
 from toolcrib.errors import Finding
 from toolcrib.lint.hidden_text import Hidden
-from toolcrib.resources import AgentScopeBinding, ClusterAgentScopeBinding, Tool, ToolServer
+from toolcrib.resources import AgentScopeBinding, ClusterAgentScopeBinding, Tool, ToolCanary, ToolServer
 from toolcrib.resources.tools import Approval
 from toolcrib_cli import manifests
 from toolcrib_cli.local.approvals import Approvals
@@ -287,6 +287,8 @@ class Folders:
             labels = dict(metadata.get("labels") or {})
             metadata["labels"] = labels | {"kubernetes.io/metadata.name": item.name}
         made = {**item.body, "metadata": metadata}
+        if self._approvals is not None and isinstance(item.resource, ToolCanary):
+            return self._approvals.applied_to_canary(made, item.resource)
         if self._approvals is None or not isinstance(item.resource, Tool):
             return made
         new = self._world.get(Ref("Tool", f"{item.namespace}/{item.name}")) is None

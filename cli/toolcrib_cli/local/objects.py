@@ -14,7 +14,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Mu
 from typing import Any
 from urllib.parse import parse_qs
 
-from toolcrib.resources import API_VERSION, KINDS, Tool, crd, durations
+from toolcrib import names
+from toolcrib.resources import API_VERSION, KINDS, Tool, ToolCanary, crd, durations
 from toolcrib.resources.conditions import timestamp
 from toolcrib_cli.local.approvals import Approvals
 from toolcrib_cli.local.calls import Calls
@@ -130,7 +131,10 @@ class Objects:
         metadata |= {k: written[k] for k in ("labels", "annotations") if written.get(k)}
         if item is None and entry.owner:
             metadata |= {"labels": dict(entry.labels), "ownerReferences": [owner_of(entry)]}
-        if ref.kind == "Tool" and (left := self._approvals.annotations(ref.key)):
+        of = (
+            names.candidate_id(ref.key) if ref.kind == "ToolCanary" else ref.key if ref.kind == "Tool" else ""
+        )
+        if left := self._approvals.annotations(of):
             metadata["annotations"] = {**(metadata.get("annotations") or {}), **left}
         metadata |= {
             "generation": entry.generation,
@@ -143,9 +147,10 @@ class Objects:
             spec = {} if resource is None else resource.spec.model_dump(
                 by_alias=True, mode="json", exclude_none=True, exclude_defaults=True
             )  # fmt: skip
-        if isinstance(tool := entry.resource, Tool) and tool.spec.approved_digest is not None:
+        held = entry.resource
+        if isinstance(held, Tool | ToolCanary) and held.spec.approved_digest is not None:
             # the local mode keeps approvals beside the manifests
-            spec = {**spec, "approvedDigest": tool.spec.approved_digest}
+            spec = {**spec, "approvedDigest": held.spec.approved_digest}
         shown = {
             "apiVersion": API_VERSION, "kind": ref.kind, "metadata": metadata,
             "spec": _defaulted(_schema(ref.kind), spec), "status": dict(entry.status),

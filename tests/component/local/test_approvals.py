@@ -11,10 +11,12 @@ import httpx
 import pytest
 
 from local_mode import LocalMode
-from manifests import binding, tool
+from manifests import binding, manifest, tool
 from realparts.processes import wait_until
 
 KEY = "heist/calculator"
+CANDIDATE = "heist/wording~candidate"
+"""Of a ToolCanary that falls to the agent of these tests: who gets a candidate is a hash of names."""
 
 
 def made(**spec: Any) -> dict[str, Any]:
@@ -181,6 +183,58 @@ def test_a_manifest_that_holds_its_approval_decides_itself(stage: Stage, local: 
     refused = asked(local, "approve", KEY, "--yes")
     assert refused.returncode == 1
     assert f"{stage.file}:1 has an approvedDigest of its own" in refused.stderr
+
+
+def canaried(stage: Stage, local: LocalMode, **spec: Any) -> None:
+    """A ToolCanary of the tool, once its candidate waits for approval."""
+    candidate = {"tool": "calculator", "candidate": {"description": "Reckons."}, "share": 50} | spec
+    draft = stage.place / "draft"
+    draft.write_text(json.dumps(manifest("ToolCanary", "wording", "heist", **candidate)))
+    draft.replace(stage.folder / "canary.yaml")
+    wait_until(lambda: CANDIDATE in listed(local) and listed(local)[CANDIDATE]["reason"] == "NeverApproved")
+
+
+def described(local: LocalMode, token: str) -> str:
+    """What a caller reads of the tool."""
+    answer = httpx.get(
+        f"{local.url}/", headers={"Authorization": f"Bearer {token}"}, trust_env=False, timeout=30
+    )
+    return next(str(t["description"]) for t in answer.json()["tools"] if t["name"] == "calculator")
+
+
+def test_a_candidate_is_approved_and_rejected_by_the_command_as_a_tool_is(
+    stage: Stage, local: LocalMode
+) -> None:
+    hacker = local.token("hacker")
+    local.until_names(hacker, BOTH)
+    own = described(local, hacker)
+    canaried(stage, local)
+    assert described(local, hacker) == own, "a candidate is never approved on first use"
+    assert '+ description: "Reckons."' in asked(local, "diff", CANDIDATE).stdout
+
+    done = asked(local, "approve", CANDIDATE, "--yes")
+    assert done.returncode == 0, done.stderr
+    assert described(local, hacker) == "Reckons.", "in effect when the command returns"
+    wait_until(lambda: listed(local) == {})
+    assert asked(local, "reject", CANDIDATE, "--reason", "too short").returncode == 0
+    assert described(local, hacker) == own
+    wait_until(lambda: listed(local)[CANDIDATE]["reason"] == "Rejected")
+    assert listed(local)[CANDIDATE]["message"] == "too short"
+
+
+def test_all_that_can_be_approved_is_and_the_rest_is_named(stage: Stage, local: LocalMode) -> None:
+    hacker = local.token("hacker")
+    local.until_names(hacker, BOTH)
+    first = listed(local, "--all")[KEY]["approvedDigest"]
+    stage.write(approvedDigest=first)
+    drifted(stage, local, hacker, approvedDigest=first)
+    canaried(stage, local)
+    done = asked(local, "approve", "--all", "-n", "heist", "--yes")
+    assert done.returncode == 1
+    assert f"{CANDIDATE} approved: sha256:" in done.stdout
+    assert "not approved, 1 of those that wait" in done.stderr
+    assert f"{stage.file}:1 has an approvedDigest of its own" in done.stderr
+    wait_until(lambda: list(listed(local)) == [KEY])
 
 
 def test_approvals_that_cannot_be_read_stop_the_start(stage: Stage) -> None:
