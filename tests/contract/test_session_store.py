@@ -11,7 +11,7 @@ from realparts.required import require_postgres
 from toolcrib_cli.session_store.database import FILE, Database, StoreError, has_password, migrations
 from toolcrib_cli.session_store.records import Records, SessionExists, TakenOver
 from toolcrib_cli.session_store.rows import Call, Ended, State, View
-from toolcrib_cli.session_store.tables import METADATA
+from toolcrib_cli.session_store.tables import METADATA, SESSIONS, USES
 
 CALL = Call(1, 1, 1, "hacker", "database_query", "d", "started", 0.0)
 
@@ -36,6 +36,26 @@ def test_the_migrations_make_the_tables_that_the_program_reads(database: Databas
         name: {(c.name, bool(c.nullable)) for c in table.columns} for name, table in METADATA.tables.items()
     }
     assert keys == {name: tuple(c.name for c in table.primary_key) for name, table in METADATA.tables.items()}
+
+
+def test_a_store_of_each_earlier_release_is_brought_up_to_date_with_all_that_it_holds(
+    url: str, database: Database
+) -> None:
+    with database.transaction() as connection:
+        METADATA.drop_all(connection)
+        connection.execute(sa.text("UPDATE schema_version SET version = 1"))
+        for statement in migrations()[0].split(";"):
+            if statement.strip():
+                connection.execute(sa.text(statement))
+        old = {"id": "old", "name": "v", "definition": "{}", "state": "paused", "reason": "", "keeps_messages": True,
+               "retention_seconds": 60.0, "beat": 1, "pause_asked": False, "created_at": 1.0, "changed_at": 1.0}  # fmt: skip
+        connection.execute(SESSIONS.insert(), old)
+        connection.execute(USES.insert(), {"account": "heist/hacker", "tool": "t", "calls": 7})
+    with Database.at(url) as opened:
+        records = Records(opened)
+        assert opened.version() == len(migrations()) > 1
+        assert [each.id for each in records.sessions()] == ["old"]
+        assert records.uses("heist/hacker") == {"t": 7}
 
 
 def test_programs_that_start_together_migrate_once(url: str) -> None:

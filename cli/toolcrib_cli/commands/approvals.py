@@ -186,7 +186,10 @@ def approve(
                 output.line(f"{each.key} approved: {each.digest}")
         if left:
             said = "\n".join(f"  {e.message}{f' ({e.hint})' if e.hint else ''}" for e in left)
-            raise CliError(f"not approved, {len(left)} of those that wait:\n{said}")
+            raise CliError(
+                f"not approved, {len(left)} of those that wait:\n{said}",
+                hint="`toolcrib approvals list` shows what waits",
+            )
 
 
 @examples(

@@ -395,7 +395,10 @@ def test_of_two_processes_that_resume_a_killed_session_one_runs_it(
     finally:
         for each in both:
             each.stop()
-    assert [(t["outcome"], t["attempt"]) for t in shown(local, "contested")["turns"]] == [("answered", 2)]
+    found = shown(local, "contested")
+    assert [(t["outcome"], t["attempt"]) for t in found["turns"]] == [("answered", 2)]
+    listens = [(c["attempt"], c["outcome"]) for c in found["calls"]]
+    assert listens == [(1, "unknown"), (2, "ok")], "in flight, and repeated, since the tool is idempotent"
 
 
 def test_pausing_a_session_whose_run_was_killed_says_that_nobody_runs_it(
