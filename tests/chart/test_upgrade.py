@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from chart import CHART, NAMESPACE, ROOT, helm
+from chart import NAMESPACE, ROOT, helm, try_install
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
 from realparts.required import require_real
@@ -167,7 +167,7 @@ def test_definitions_that_were_applied_first_are_taken_over_when_told_to(
     applied = server.kubectl("apply", "-f", str(ROOT / "crds"))
     assert applied.returncode == 0, applied.stderr
     _apply_tool(server)
-    assert "invalid ownership metadata" in _try_install(server)
+    assert "invalid ownership metadata" in try_install(server)
     _install(server, "--take-ownership", "--force-conflicts")
     assert _has_tool(server)
 
@@ -177,14 +177,14 @@ def test_a_second_release_is_refused_and_the_first_goes_on(history: History, ser
     server.create_namespace("second")
     _install(server, "--take-ownership", "--force-conflicts")
     for place in ({"name": "other"}, {"namespace": "second"}):
-        said = _try_install(server, sets={"crds.install": False}, **place)
+        said = try_install(server, sets={"crds.install": False}, **place)
         assert f"release {NAMESPACE}/toolcrib. Install Toolcrib once per cluster" in said, place
         assert "kubectl delete clusterrole toolcrib-operator" in said
     _install(server, sets={"fullnameOverride": "crib"})
     deleted = helm("uninstall", "toolcrib", "-n", NAMESPACE, "--no-hooks", kubeconfig=server.admin_kubeconfig)
     assert deleted.returncode == 0, deleted.stderr
-    assert "invalid ownership metadata" in _try_install(server, namespace="second")
-    moved = _try_install(server, "--take-ownership", namespace="second")
+    assert "invalid ownership metadata" in try_install(server, namespace="second")
+    moved = try_install(server, "--take-ownership", namespace="second")
     assert not moved, moved
 
 
@@ -194,15 +194,15 @@ def test_a_number_of_replicas_set_by_hand_is_not_undone_unless_told_to(
     """Helm 4: as docs/guides/operations.md says. A registry that was scaled to none comes back."""
     scaled = ("scale", "deployment/toolcrib-registry", "-n", "second")
     settings = {"crds.install": False, "helmTest.enabled": False}
-    first = _try_install(server, "--force-conflicts", sets=settings, namespace="second")
+    first = try_install(server, "--force-conflicts", sets=settings, namespace="second")
     assert not first, first
     assert server.kubectl(*scaled, "--replicas=0").returncode == 0
-    restored = _try_install(server, sets=settings, namespace="second")
+    restored = try_install(server, sets=settings, namespace="second")
     assert not restored, restored
     assert server.kubectl(*scaled, "--replicas=5").returncode == 0
-    said = _try_install(server, sets=settings, namespace="second")
+    said = try_install(server, sets=settings, namespace="second")
     assert 'conflict with "kubectl" with subresource "scale"' in said
-    forced = _try_install(server, "--force-conflicts", sets=settings, namespace="second")
+    forced = try_install(server, "--force-conflicts", sets=settings, namespace="second")
     assert not forced, forced
 
 
@@ -220,11 +220,11 @@ def test_policies_come_with_an_upgrade_from_a_version_without_and_stay_at_an_uni
         )["items"]
         return items
 
-    assert not _try_install(server, "--force-conflicts", sets=without, namespace="second")
+    assert not try_install(server, "--force-conflicts", sets=without, namespace="second")
     assert server.kubectl("delete", kinds, "-l", label).returncode == 0
     account = "system:serviceaccount:second:toolcrib-operator"
     assert obstacle(found(), account) is not None
-    upgraded = _try_install(server, sets={"helmTest.enabled": False}, namespace="second")
+    upgraded = try_install(server, sets={"helmTest.enabled": False}, namespace="second")
     assert not upgraded, upgraded
     assert obstacle(found(), account) is None
     assert obstacle(found(), "system:serviceaccount:other:operator") is not None
@@ -235,29 +235,8 @@ def test_policies_come_with_an_upgrade_from_a_version_without_and_stay_at_an_uni
 
 def _install(server: ApiServer, *options: str, sets: dict[str, Any] | None = None) -> None:
     """Install or upgrade with these values and no others."""
-    said = _try_install(server, *options, sets=sets)
+    said = try_install(server, *options, sets=sets)
     assert not said, said
-
-
-def _try_install(
-    server: ApiServer,
-    *options: str,
-    sets: dict[str, Any] | None = None,
-    name: str = "toolcrib",
-    namespace: str = NAMESPACE,
-) -> str:
-    """Why helm refused to install or upgrade; empty if it did."""
-    values = [
-        word for path, value in (sets or {}).items() for word in ("--set-json", f"{path}={json.dumps(value)}")
-    ]
-    done = helm(
-        *("upgrade", "--install", name, str(CHART), "-n", namespace, "--reset-values"),
-        "--disable-openapi-validation",  # the API server checks what is applied to it
-        *options,
-        *values,
-        kubeconfig=server.admin_kubeconfig,
-    )
-    return done.stderr if done.returncode else ""
 
 
 def _data(server: ApiServer, resource: str, name: str) -> Data:

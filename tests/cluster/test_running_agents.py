@@ -2,12 +2,14 @@
 
 import contextlib
 import json
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 
-from cluster import EXAMPLES, UNPROVEN, Cluster
+from cluster import CRDS, EXAMPLES, UNPROVEN, Cluster
 from manifests import manifest
 from realparts.processes import wait_until
 from realparts.required import require_real
@@ -238,6 +240,30 @@ def test_a_model_key_takes_a_secret_with_the_label_and_the_host(clean: Cluster) 
     apply(cluster, secret)
     wait_until(lambda: not there(cluster, "Deployment"), 30)
     cluster.kubectl("delete", "secret", "model", "-n", "heist")
+
+
+@pytest.mark.long
+def test_a_run_without_a_policy_is_not_run_until_the_command_in_its_status_is_entered(clean: Cluster) -> None:
+    cluster = clean
+    kinds = "validatingadmissionpolicy,validatingadmissionpolicybinding"
+    cluster.kubectl("delete", kinds, "agents-run.toolcrib.dev")
+    task = {"task": "one"}
+    apply(cluster, agent(run=task, model=MODEL))
+    until(cluster, "Deployed", ("False", "AdmissionPolicyMissing"))
+    cluster.kubectl("apply", "-f", str(CRDS / "admission-policies.yaml"))
+    metrics = f"{cluster.operators[-1].url}/metrics"  # type: ignore[attr-defined]
+    good = "toolcrib_admission_policy_intact 1.0"
+    wait_until(lambda: good in httpx.get(metrics, trust_env=False).text, 60)
+    assert said(cluster)["Deployed"] == ("False", "AdmissionPolicyMissing"), "what nobody checked stays so"
+    assert not there(cluster, "Job")
+
+    command = shlex.split(told(cluster, "Deployed").rpartition(": ")[2].removeprefix("kubectl "))
+    cluster.kubectl(*command)
+    until(cluster, "Deployed", ("True", "Deployed"))
+    assert read(cluster)["spec"]["run"] == {**task, "attempt": 2}
+    (first,) = there(cluster, "Job")
+    cluster.kubectl(*(word.replace("2", "3") for word in command))
+    wait_until(lambda: set(there(cluster, "Job")) - {first}, 30)
 
 
 def test_an_operator_that_takes_over_writes_nothing(clean: Cluster) -> None:

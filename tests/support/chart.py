@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from realparts import lookup, processes
+from realparts.apiserver import ApiServer
 from realparts.required import require_real
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -124,6 +125,27 @@ def helm(*arguments: str, kubeconfig: Path | None = None) -> subprocess.Complete
         env=processes.clean_environment(settings),
         cwd=ROOT,
     )
+
+
+def try_install(
+    server: ApiServer,
+    *options: str,
+    sets: Mapping[str, Any] | None = None,
+    name: str = RELEASE,
+    namespace: str = NAMESPACE,
+) -> str:
+    """Why helm refused to install or upgrade a release with these values and no others; empty if it did."""
+    values = [
+        word for path, value in (sets or {}).items() for word in ("--set-json", f"{path}={json.dumps(value)}")
+    ]
+    done = helm(
+        *("upgrade", "--install", name, str(CHART), "-n", namespace, "--reset-values"),
+        "--disable-openapi-validation",  # the API server checks what is applied to it
+        *options,
+        *values,
+        kubeconfig=server.admin_kubeconfig,
+    )
+    return done.stderr if done.returncode else ""
 
 
 @functools.cache

@@ -74,8 +74,8 @@ class AgentRun(Model):
         min_length=1,
         max_length=MOST_TEXT,
         pattern=_NO_NUL,
-        description="One task, run once by a Job. Another task, prompt, mode or model is another run, by another Job. Absent: a"
-        " Deployment that follows the registry.",
+        description="One task, run once by a Job. Another task, prompt, mode, model or attempt is another run, by another Job."
+        " Absent: a Deployment that follows the registry.",
     )
     replicas: Annotated[int, Field(ge=0, le=100), WHOLE] | None = Field(
         default=None, description="Pods of the Deployment; 1 if absent. Not with task."
@@ -85,6 +85,11 @@ class AgentRun(Model):
         max_length=MOST_TEXT,
         pattern=_NO_NUL,
         description="System message for the model.",
+    )
+    attempt: Annotated[int, Field(ge=1, le=2_147_483_647), WHOLE] | None = Field(
+        default=None,
+        description="Change it to run the same task again, or to have a run judged again that no admission policy has checked."
+        " For a Deployment it changes nothing else.",
     )
 
     rules: ClassVar[tuple[Rule, ...]] = (

@@ -215,7 +215,7 @@
 {{- if and (dig "model" "apiKeySecret" "name" "" $agent) (not (dig "model" "url" "" $agent)) -}}
 {{- $problems = append $problems (printf "%s (%s) has a key but no model.url: set the endpoint that the key is for" $at $agent.name) -}}
 {{- end -}}
-{{- range $key, $_ := omit $agent "name" "replicas" "task" "systemPrompt" "mode" "core" "model" "serviceAccount" -}}
+{{- range $key, $_ := omit $agent "name" "replicas" "task" "systemPrompt" "attempt" "mode" "core" "model" "serviceAccount" -}}
 {{- if has $key $pod -}}
 {{- $problems = append $problems (printf "%s.%s is set for all agents at once: move it to agents.pod.%s" $at $key $key) -}}
 {{- else if eq $key "image" -}}

@@ -10,9 +10,11 @@ nothing that was not in effect before.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import TypeVar
 
+from toolcrib.resources.agents import Agent
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib.wire.publish import PublishedBinding
 from toolcrib_operator.kinds import statuses
@@ -22,6 +24,7 @@ from toolcrib_operator.objects import Entry, Ref
 
 AGENT = "Agent"
 UNKNOWN = "the admission policies have not been read yet"
+RESTORE = "Restore the policies (kubectl apply -f crds/, or helm upgrade), and wait 10 s until they are in effect."
 
 
 class Admitted:
@@ -210,12 +213,23 @@ def _seen(entry: Entry) -> str | None:
     return str(entry.status.get(statuses.POLICIES_SEEN) or "")
 
 
+def run_again(entry: Entry) -> str:
+    """The command that has the run of an Agent judged again, by an edit that the policies see."""
+    agent = entry.resource
+    run = agent.spec.run if isinstance(agent, Agent) else None
+    attempt = 1 if run is None or run.attempt is None else run.attempt
+    patch = json.dumps({"spec": {"run": {"attempt": attempt + 1}}}, separators=(",", ":"))
+    return f"kubectl patch agents.toolcrib.dev {entry.ref.name} -n {entry.ref.namespace} --type=merge -p '{patch}'"
+
+
 def _message(entry: Entry, problem: str) -> str:
     if entry.ref.kind == AGENT:
+        agent = entry.resource
+        runs = isinstance(agent, Agent) and agent.spec.run is not None
+        more = f" To have its run judged again: {run_again(entry)}" if runs else ""
         return (
             f"No policy checked whether its author may resume or run this agent. When it was written: {problem}. If it was"
-            " suspended, it still is, and a new run is not run. Restore the policies (kubectl apply -f crds/, or helm upgrade),"
-            " then suspend and resume it again, or change spec.run."
+            f" suspended, it still is, and a new run is not run. {RESTORE} If it was suspended, suspend and resume it again.{more}"
         )
     return (
         f"No policy checked whether its author may grant this. When it was written: {problem}."

@@ -11,16 +11,19 @@ from toolcrib.resources.agents import Agent
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib_operator.kinds import statuses
 from toolcrib_operator.kinds.accounts import SERVICE_ACCOUNT
+from toolcrib_operator.kinds.admission import RESTORE, run_again
 from toolcrib_operator.kinds.facts import Facts
 from toolcrib_operator.kinds.model_key import key_of_model, lacking
 from toolcrib_operator.kinds.records import Record
 from toolcrib_operator.kinds.verdicts import Cause, Run
 from toolcrib_operator.objects import Entry, Ref
 
-_UNCHECKED = (
-    "Not run. No policy checked whether its author may run an agent as this account. Restore the policies (kubectl apply -f"
-    " crds/, or helm upgrade), then change spec.run, or delete the Agent and apply it again."
-)
+
+def account_of(entry: Entry) -> str:
+    """The ServiceAccount `namespace/name` of an Agent that can be read."""
+    agent = entry.resource
+    assert isinstance(agent, Agent)
+    return f"{entry.ref.namespace}/{agent.service_account}"
 
 
 def needs(agent: Agent) -> tuple[Ref, ...]:
@@ -53,7 +56,7 @@ def unjudged(agent: Agent, entry: Entry, record: Record, facts: Facts) -> Cause 
     seen = statuses.holds(entry.status, "Accepted", generation=entry.generation)
     if facts.admitted.external or not seen or not is_fresh(agent, entry, record):
         return None
-    return Cause(ConditionReason.ADMISSION_POLICY_MISSING, _UNCHECKED)
+    return _unchecked(entry)
 
 
 def judge(agent: Agent, entry: Entry, record: Record, refusal: Cause | None, facts: Facts) -> Run | None:
@@ -75,9 +78,16 @@ def judge(agent: Agent, entry: Entry, record: Record, refusal: Cause | None, fac
         admitted = False
     record.run = (entry.uid, digest, admitted is not False)
     if admitted is False:
-        missing = Cause(ConditionReason.ADMISSION_POLICY_MISSING, _UNCHECKED)
-        return Run(digest, False, missing, stops=True)
+        return Run(digest, False, _unchecked(entry), stops=True)
     return Run(digest, True, *_obstacle(agent, facts))
+
+
+def _unchecked(entry: Entry) -> Cause:
+    message = (
+        "Not run: no policy checked whether its author may run an agent as this account."
+        f" {RESTORE} Then have it judged again: {run_again(entry)}"
+    )
+    return Cause(ConditionReason.ADMISSION_POLICY_MISSING, message)
 
 
 def _obstacle(agent: Agent, facts: Facts) -> tuple[Cause | None, bool]:

@@ -44,6 +44,9 @@ class Run(Stage):
         entry = self.world.get(Ref("Agent", f"heist/{name}"))
         return {} if entry is None else conditions(entry.status)
 
+    def told(self, kind: str) -> str:
+        return str(next(c["message"] for c in self.status()["conditions"] if c["type"] == kind))
+
     def status(self) -> Any:
         entry = self.world.get(Ref("Agent", "heist/planner"))
         assert entry is not None
@@ -81,7 +84,8 @@ async def test_a_run_that_no_policy_checked_is_not_run_until_it_is_another() -> 
         await until(lambda: stage.said().get("Suspended") == ("True", "Suspended"))
         assert stage.said()["Deployed"] == ("False", "AdmissionPolicyMissing")
         assert not stage.runs
-        await stage.edit(agent(3, status=stage.status(), suspended=True, mode="static"))
+        assert """-n heist --type=merge -p '{"spec":{"run":{"attempt":2}}}'""" in stage.told("Deployed")
+        await stage.edit(agent(3, status=stage.status(), suspended=True, run={"attempt": 2}))
         await until(lambda: stage.runs == {"agent-planner"})
         await until(lambda: stage.status()["run"]["admitted"])
 
