@@ -206,7 +206,7 @@ def test_having_an_agent_run_takes_equip_on_its_account(admission: Admission) ->
     assert admission.create(runner, wanted).status_code == 201
 
     for changed in (
-        {"run": {"replicas": 2}}, {"mode": "static"}, {"core": ["a/b"]}, {"model": {"name": "other"}}, {"mode": None},
+        {"run": {"replicas": 2}}, {"run": {"attempt": 2}}, {"mode": "static"}, {"core": ["a/b"]}, {"model": {"name": "other"}}, {"mode": None},
     ):  # fmt: skip
         assert admission.patch(other, wanted, {"spec": changed}).status_code == 403, changed
         assert admission.patch(runner, wanted, {"spec": changed}).status_code == 200, changed
@@ -233,6 +233,9 @@ def operator(admission: Admission) -> User:
     admission.bind("User", OPERATOR, "writes-deployments", HOME)
     admission.settle()
     return User(OPERATOR)
+
+
+PRIVILEGED = {"name": "p", "image": "i", "securityContext": {"privileged": True}}
 
 
 def workload(**pod: Any) -> dict[str, Any]:
@@ -262,11 +265,15 @@ def workload(**pod: Any) -> dict[str, Any]:
         (workload(hostNetwork=True), 403),
         (workload(volumes=[{"name": "v", "hostPath": {"path": "/"}}]), 403),
         (workload(hostPID=True), 403),
+        (workload(hostIPC=True), 403),
+        (workload(containers=[PRIVILEGED]), 403),
+        (workload(initContainers=[PRIVILEGED]), 403),
         (workload(automountServiceAccountToken=True), 403),
         (workload(securityContext={}), 403),
         ({**workload(), "metadata": {"name": "w", "namespace": HOME}}, 403),
     ],
-    ids=["an agent's", "host network", "host folder", "host processes", "token", "root", "nobody's"],
+    ids=["an agent's", "host network", "host folder", "host processes", "host IPC", "privileged", "privileged at its start",
+         "token", "root", "nobody's"],
 )
 def test_the_operator_writes_no_workload_but_a_confined_one_of_an_agent(
     admission: Admission, operator: User, made: dict[str, Any], code: int

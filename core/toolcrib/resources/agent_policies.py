@@ -104,13 +104,17 @@ def workloads(is_operator: str) -> dict[str, Any]:
     )
     pod = "object.spec.template.spec"
     hosts = " && ".join(f"!(has({pod}.{f}) && {pod}.{f})" for f in ("hostNetwork", "hostPID", "hostIPC"))
+    unprivileged = (
+        f"{pod}.{{0}}.all(c, !(has(c.securityContext) && has(c.securityContext.privileged)"
+        " && c.securityContext.privileged))"
+    )
     confined = validation(
         f"request.operation == 'DELETE' || {hosts}"
         f" && has({pod}.automountServiceAccountToken) && !{pod}.automountServiceAccountToken"
         f" && has({pod}.securityContext) && has({pod}.securityContext.runAsNonRoot) && {pod}.securityContext.runAsNonRoot"
         f" && (!has({pod}.volumes) || {pod}.volumes.all(v, !has(v.hostPath)))"
-        f" && {pod}.containers.all(c, !(has(c.securityContext) && has(c.securityContext.privileged)"
-        " && c.securityContext.privileged))",
+        f" && {unprivileged.format('containers')}"
+        f" && (!has({pod}.initContainers) || {unprivileged.format('initContainers')})",
         "'the operator may not run pods that share namespaces, folders or rights with their node'",
         "the operator may not run pods that share namespaces, folders or rights with their node",
     )

@@ -333,6 +333,8 @@ def _apiserver_arguments(folder: Path, port: int, etcd: int, issuer: str) -> lis
         f"--service-account-key-file={folder / 'sa.key'}",
         f"--service-account-signing-key-file={folder / 'sa.key'}",
         "--authorization-mode=RBAC",
+        # as on nodes: else it refuses such pods before a policy does
+        "--allow-privileged=true",
         f"--token-auth-file={folder / 'tokens.csv'}",
         "--service-cluster-ip-range=10.0.0.0/24",
         # Pods are not run here, and nobody makes the service accounts that this plugin wants.
