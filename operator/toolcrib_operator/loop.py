@@ -117,7 +117,11 @@ class Loop:
         if imports is not None:
             imports.know(self.assessor.facts, lambda ref: self.status_writer.due(ref, self._clock()))
         if workloads is not None:
-            workloads.know(self.assessor.facts, lambda ref: self.status_writer.due(ref, self._clock()))
+            workloads.know(
+                self.assessor.facts,
+                lambda ref: self.status_writer.due(ref, self._clock()),
+                self._planner.progress,
+            )
         publisher.subscribe(self._progressed)
         publisher.unreachable = self._unreachable
 
@@ -301,6 +305,8 @@ class Loop:
         if confirmed == self._confirmed and confirmed:
             return
         self._confirmed = confirmed
+        if self._workloads is not None:
+            self._workloads.confirmed()
         now = self._clock()
         for ref in list(self._planner.waiting):
             self.status_writer.due(ref, now)

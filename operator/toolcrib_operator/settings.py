@@ -48,6 +48,9 @@ class AgentSettings:
     backoff: tuple[float, float] = (1.0, 60.0)
     """First and longest wait after a failed write of one workload; jittered."""
 
+    grants_within: float = 30.0
+    """How long a task waits for its account's first tool, and for replicas to confirm the bindings that name the account."""
+
 
 @dataclass(frozen=True)
 class LoopSettings:

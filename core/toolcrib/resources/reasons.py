@@ -80,6 +80,7 @@ class ConditionReason(StrEnum):
     MODEL_KEY_NOT_ALLOWED = "ModelKeyNotAllowed"
     NAME_TAKEN = "NameTaken"
     DEPLOY_FAILED = "DeployFailed"
+    WAITS_FOR_TOOLS = "WaitsForTools"
     DISCOVERING = "Discovering"
     NOT_DISCOVERED = "NotDiscovered"
     NOTHING_RUNS = "NothingRuns"
@@ -207,6 +208,7 @@ MEANINGS: dict[ConditionReason, str] = {
     ConditionReason.MODEL_KEY_NOT_ALLOWED: "The Secret of the model key does not list the host of `spec.model.baseURL`: nothing runs.",
     ConditionReason.NAME_TAKEN: "Another object has the name of the workload; the operator leaves it alone.",
     ConditionReason.DEPLOY_FAILED: "The API server refused the workload, or did not answer; the message says why. The operator retries.",
+    ConditionReason.WAITS_FOR_TOOLS: "The task has not begun: its account has no tool in effect on every replica yet, or the agent is suspended.",
     ConditionReason.DISCOVERING: "The pods have discovered their tools, and follow the registry.",
     ConditionReason.NOT_DISCOVERED: "No pod, or not each of them, has discovered its tools yet.",
     ConditionReason.NOTHING_RUNS: "No pod is to run now: the task is over, or replicas is 0.",
@@ -306,7 +308,7 @@ NEXT_STEPS: dict[ConditionReason, str] = {
     ConditionReason.CREDENTIAL_MISSING: "Create the Secret with that key and its label, or correct its name.",
     ConditionReason.CREDENTIAL_NOT_ALLOWED: "Label the Secret, and list the host in its annotation.",
     ConditionReason.UNTRUSTED_LABEL: "Select by a trusted label, or trust this one in the operator's settings.",
-    ConditionReason.ADMISSION_POLICY_MISSING: "Restore them (`helm upgrade`), then write the object again.",
+    ConditionReason.ADMISSION_POLICY_MISSING: "Restore them (`helm upgrade`), then write the object again. For a run, the message has the command.",
     ConditionReason.ADMISSION_POLICY_UNREAD: "If this lasts, `/readyz` of the operator says why.",
     ConditionReason.NOT_PROPAGATED: "If this lasts, check the registry's pods, and `/readyz` of the operator.",
     ConditionReason.NO_REPLICAS: "Check that the registry runs and its admin Service selects it.",
@@ -318,6 +320,7 @@ NEXT_STEPS: dict[ConditionReason, str] = {
     ConditionReason.MODEL_KEY_NOT_ALLOWED: "List the host in the Secret's annotation `toolcrib.dev/hosts`.",
     ConditionReason.NAME_TAKEN: "Delete or rename that object, or the Agent.",
     ConditionReason.DEPLOY_FAILED: "If this lasts, check the operator's rights, and the namespace's quota and policies.",
+    ConditionReason.WAITS_FOR_TOOLS: "Bind the account, or resume the agent. Without a tool the task begins after 30 s.",
     ConditionReason.NOT_DISCOVERED: "If this lasts, look at the pods: `kubectl get pods -l toolcrib.dev/agent=NAME`.",
     ConditionReason.ACCESS_REQUESTED: "Decide: `toolcrib access requests`, then `toolcrib access approve NAME --for 4h` or `reject`.",
     ConditionReason.TOOL_MISSING: "Create the Tool, or see its conditions.",

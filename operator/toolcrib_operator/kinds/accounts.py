@@ -65,19 +65,16 @@ class Accounts:
                 self._records[ref].published = account
                 new.append(account)
         self._due.clear()
-        return new, gone, self._bindings_of([*(account.key for account in new), *gone])
+        keys = (*(account.key for account in new), *gone)
+        return new, gone, {ref for key in keys for ref in self.namers(key)}
 
     def exists(self, key: str) -> bool:
         """Whether there is such a ServiceAccount, named by a binding or not."""
         return self._account(key) is not None
 
-    def _bindings_of(self, keys: Iterable[str]) -> set[Ref]:
-        """Published bindings that name one of these accounts, by itself or by a group."""
-        found: set[Ref] = set()
-        for key in keys:
-            for named in _names_of(key):
-                found |= self._namers.get(named, set())
-        return found
+    def namers(self, key: str) -> set[Ref]:
+        """Published bindings that name an account, by itself or by a group."""
+        return {ref for named in _names_of(key) for ref in self._namers.get(named, ())}
 
     def _is_named(self, key: str) -> bool:
         return any(named in self._namers for named in _names_of(key))
@@ -132,6 +129,10 @@ class Declared:
         """Whether there is such a ServiceAccount, or nobody can know."""
         declared = self._declared[key.partition("/")[0]]
         return not declared or key in declared
+
+    def namers(self, key: str) -> set[Ref]:
+        """Published bindings that name an account of its namespace, or all accounts."""
+        return self._namers[key.partition("/")[0]] | self._namers[None]
 
     def batch(self) -> tuple[None, list[str], set[Ref]]:
         """Nothing to publish; the bindings that name accounts of namespaces of which some came or went since the last batch."""

@@ -50,7 +50,9 @@ def rows(entry: Entry, run: Run | None, state: DeployedState | None) -> tuple[li
             return [(DEPLOYED, True, Cause(ConditionReason.DEPLOYED)), _discovering(entry, state)], True
         return [(DEPLOYED, False, Cause(ConditionReason.NOT_DEPLOYED)), _discovering(entry, state)], True
     done = current.problem or Cause(ConditionReason.DEPLOYED)
-    return [(DEPLOYED, current.problem is None, done), _discovering(entry, current)], False
+    # mostly a grant that was applied with it comes soon
+    waits = done.reason is ConditionReason.WAITS_FOR_TOOLS
+    return [(DEPLOYED, current.problem is None, done), _discovering(entry, current)], waits
 
 
 def obstacle(found: list[Row]) -> Cause | None:

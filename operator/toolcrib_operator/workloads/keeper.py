@@ -21,6 +21,9 @@ from toolcrib_operator.kinds.accounts import SERVICE_ACCOUNT
 from toolcrib_operator.kinds.admission import AGENT
 from toolcrib_operator.kinds.deployed import DeployedState, is_over
 from toolcrib_operator.kinds.facts import Facts
+from toolcrib_operator.kinds.records import Record
+from toolcrib_operator.kinds.running import account_of
+from toolcrib_operator.kinds.statuses import Progress
 from toolcrib_operator.kinds.verdicts import AgentVerdict, Cause, Run
 from toolcrib_operator.objects import Entry, Ref
 from toolcrib_operator.ports import Workloads
@@ -33,6 +36,7 @@ from toolcrib_operator.world import World
 
 log = logging.getLogger(__name__)
 
+WAITS = ConditionReason.WAITS_FOR_TOOLS
 AT_ONCE = 4
 """Agents whose workloads are written at a time."""
 Manifest = Mapping[str, Any]
@@ -46,6 +50,8 @@ class _Trial:
     backoff: Backoff
     not_before: float = 0.0
     problem: Cause | None = None
+    begins_by: float | None = None
+    """When its task begins whatever it waits for; None: it has not waited."""
     settled: dict[Ref, tuple[str, Any, Manifest]] = field(default_factory=dict)
     """Workloads that the API server keeps another way than they were written: uid and generation then, and what was written."""
 
@@ -79,6 +85,7 @@ class Keeper:
         self._seen = Seen(snapshot, clock)
         self._facts: Facts | None = None
         self._due: Callable[[Ref], None] = lambda ref: None
+        self._progress: Callable[[Record], Progress] = lambda record: Progress()
         self._there: dict[str, dict[Ref, Manifest]] = {}
         """By namespace, as they were seen last; a namespace that was never listed is not there."""
         self._unlisted: dict[str, Cause] = {}
@@ -90,13 +97,20 @@ class Keeper:
         self.writes = 0
         """Workloads written and deleted so far."""
 
-    def know(self, facts: Facts, due: Callable[[Ref], None]) -> None:
-        """Take verdicts from `facts`, and have statuses written by `due`."""
-        self._facts, self._due = facts, due
+    def know(
+        self, facts: Facts, due: Callable[[Ref], None], progress: Callable[[Record], Progress]
+    ) -> None:
+        """Take verdicts from `facts`, have statuses written by `due`, and ask `progress` who has confirmed an object."""
+        self._facts, self._due, self._progress = facts, due, progress
 
     def assessed(self, refs: Iterable[Ref]) -> None:
         """These objects were assessed."""
         if any(ref.kind == AGENT for ref in refs):
+            self._wake.set()
+
+    def confirmed(self) -> None:
+        """A replica has confirmed something: a task may wait for it."""
+        if any(trial.problem is not None and trial.problem.reason is WAITS for trial in self._trials.values()):
             self._wake.set()
 
     def of(self, agent: Ref) -> DeployedState | None:
@@ -161,15 +175,16 @@ class Keeper:
         if namespace not in self._there:
             trial.problem = self._unlisted.get(namespace)
         elif self._monotonic() >= trial.not_before:
-            await self._try(entry, verdict.run, trial)
+            await self._try(entry, verdict, trial)
         await self._note(entry, verdict.run, trial)
 
-    async def _try(self, entry: Entry, run: Run | None, trial: _Trial) -> None:
+    async def _try(self, entry: Entry, verdict: AgentVerdict, trial: _Trial) -> None:
+        run, waits = verdict.run, None
         try:
             if run is None or run.refusal is not None:
                 await self._end(entry, run)
             else:
-                await self._write(entry, trial)
+                waits = await self._write(entry, verdict, trial)
         except Conflict as error:
             trial.problem = Cause(
                 ConditionReason.NAME_TAKEN, f"Another object has the name of the workload: {error}"
@@ -185,7 +200,7 @@ class Keeper:
             trial.problem = Cause(ConditionReason.DEPLOY_FAILED, "The operator's log has the reason.")
         else:
             trial.backoff.reset()
-            trial.problem, trial.not_before = None, 0.0
+            trial.problem, trial.not_before = waits, 0.0
             return
         # what was seen may be out of date
         self._look_at = 0.0
@@ -197,8 +212,9 @@ class Keeper:
             if run is None or (run.stops and state.is_running(each)):
                 await self._delete(each)
 
-    async def _write(self, entry: Entry, trial: _Trial) -> None:
-        agent = entry.resource
+    async def _write(self, entry: Entry, verdict: AgentVerdict, trial: _Trial) -> Cause | None:
+        """Have it as it is to be; what its task waits for, if it does."""
+        agent, waits = entry.resource, None
         assert isinstance(agent, Agent)
         wanted = manifests.workload(agent, self._settings)
         ref = state.ref_of(wanted)
@@ -209,7 +225,9 @@ class Keeper:
         if wanted["kind"] == "Job":
             # once: a Job that somebody has deleted is not wanted again
             if there is None and (entry.status.get("lastRun") or {}).get("job") != ref.name:
-                await self._apply(wanted, None)
+                waits = await self._waits(entry, verdict, trial)
+                if waits is None:
+                    await self._apply(wanted, None)
         elif there is None or not (holds(wanted, there) or self._is_settled(trial, ref, there, wanted)):
             made = await self._apply(wanted, None if there is None else there["metadata"]["uid"])
             if not holds(wanted, made):
@@ -218,6 +236,34 @@ class Keeper:
         for each in self._mine(entry):
             if state.ref_of(each) != ref:
                 await self._delete(each)
+        return waits
+
+    async def _waits(self, entry: Entry, verdict: AgentVerdict, trial: _Trial) -> Cause | None:
+        """What a task that has not begun waits for."""
+        facts, agent, now = self._facts, entry.resource, self._monotonic()
+        assert facts is not None
+        assert isinstance(agent, Agent)
+        if verdict.published is not None:
+            return Cause(WAITS, "The task begins once the agent is resumed.")
+        within = self._settings.grants_within
+        if trial.begins_by is None:
+            trial.begins_by = now + within
+        if now >= trial.begins_by:
+            return None
+        account = account_of(entry)
+        bindings = [r for ref in facts.accounts.namers(account) if (r := facts.records.get(ref)) is not None]
+        late = [r.ref for r in bindings if r.published is not None and not self._progress(r).propagated]
+        if late:
+            lacks = f"Not every registry replica has confirmed {min(late, key=str)} yet."
+        elif not await self._tools(account):
+            lacks = f"No binding in effect gives ServiceAccount {account} a tool yet."
+        else:
+            return None
+        return Cause(WAITS, f"{lacks} If that lasts, the task begins {within:g} s after the operator saw it.")
+
+    async def _tools(self, account: str) -> int:
+        found = self._world.get(Ref(SERVICE_ACCOUNT, account))
+        return await self._seen.of(account, None if found is None else found.uid)
 
     async def _of_another(self, there: Manifest) -> None:
         """The workload of an Agent of the same name that is gone goes; anybody else's stays."""
@@ -266,18 +312,15 @@ class Keeper:
             last = {**last, "outcome": RunOutcome.FAILED.value}
         counts = [state.pods(each) for each in mine]
         trouble = next(filter(None, map(state.trouble, mine)), "")
-        agent = entry.resource
-        assert isinstance(agent, Agent)
-        key = f"{entry.ref.namespace}/{agent.service_account}"
+        account = account_of(entry)
         if run is None:
-            self._seen.forget(key)
+            self._seen.forget(account)
             if self._states.pop(entry.ref, None) is not None:
                 self._due(entry.ref)
             return
-        account = self._world.get(Ref(SERVICE_ACCOUNT, key))
         now = DeployedState(
             trial.seen, trial.problem, sum(w for w, _ in counts), sum(r for _, r in counts), trouble, last,
-            await self._seen.of(key, None if account is None else account.uid),
+            await self._tools(account),
         )  # fmt: skip
         if self._states.get(entry.ref) != now:
             self._states[entry.ref] = now
