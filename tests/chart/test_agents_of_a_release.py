@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.long, pytest.mark.guarantee]
 POLICIES = "/apis/admissionregistration.k8s.io/v1"
 POLICY = f"{POLICIES}/validatingadmissionpolicies/agents-run.toolcrib.dev"
 BINDING = f"{POLICIES}/validatingadmissionpolicybindings/agents-run.toolcrib.dev"
+AGENTS = "agents"
 HOOK = "helm.sh/hook"
 
 
@@ -24,16 +25,19 @@ def server() -> Iterator[ApiServer]:
     require_real("kube-apiserver", "etcd", "kubectl", "helm")
     with ApiServer() as running:
         running.create_namespace(NAMESPACE)
+        running.create_namespace(AGENTS)
         yield running
 
 
 def install(server: ApiServer, *items: dict[str, Any], **sets: Any) -> None:
-    said = try_install(server, "--force-conflicts", sets={"agents.items": list(items), **sets})
+    said = try_install(
+        server, "--force-conflicts", sets={"agents.items": list(items), "agents.namespaces": [AGENTS], **sets}
+    )
     assert not said, said
 
 
 def read(server: ApiServer, name: str) -> dict[str, Any]:
-    answer = server.client.get(f"/apis/toolcrib.dev/v1alpha1/namespaces/{NAMESPACE}/agents/{name}")
+    answer = server.client.get(f"/apis/toolcrib.dev/v1alpha1/namespaces/{AGENTS}/agents/{name}")
     found: dict[str, Any] = answer.raise_for_status().json()
     return found
 
@@ -66,9 +70,7 @@ def test_a_suspension_by_hand_outlives_upgrades_and_rollbacks(server: ApiServer)
     shown = helm("history", RELEASE, "-n", NAMESPACE, "-o", "json", kubeconfig=server.admin_kubeconfig)
     revision = json.loads(shown.stdout)[-1]["revision"]
     stop = json.dumps({"spec": {"suspended": True, "reason": "incident"}})
-    stopped = server.kubectl(
-        "patch", "agents.toolcrib.dev", "bot", "-n", NAMESPACE, "--type=merge", "-p", stop
-    )
+    stopped = server.kubectl("patch", "agents.toolcrib.dev", "bot", "-n", AGENTS, "--type=merge", "-p", stop)
     assert stopped.returncode == 0, stopped.stderr
 
     install(server, {"name": "bot", "mode": "auto"}, **{"operator.replicas": 3})

@@ -270,7 +270,7 @@ def test_pods_of_agents_reach_the_registry_from_each_of_their_namespaces_and_not
     policies = [
         item for item in rendered.of("NetworkPolicy") if item["metadata"]["name"] == "toolcrib-agents"
     ]
-    assert [item["metadata"]["namespace"] for item in policies] == ["toolcrib-system", "team-b"]
+    assert [item["metadata"]["namespace"] for item in policies] == ["team-b", "team-c"]
     registry = {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "toolcrib-system"}},
         **_component("registry"),
@@ -290,7 +290,7 @@ def test_pods_of_agents_reach_the_registry_from_each_of_their_namespaces_and_not
     (peer,) = [peer for peer in admitted if peer.keys() == {"namespaceSelector", "podSelector"}]
     assert peer["podSelector"] == policies[0]["spec"]["podSelector"]
     (named,) = peer["namespaceSelector"]["matchExpressions"]
-    assert (named["key"], named["values"]) == ("kubernetes.io/metadata.name", ["toolcrib-system", "team-b"])
+    assert (named["key"], named["values"]) == ("kubernetes.io/metadata.name", ["team-b", "team-c"])
 
 
 def test_rules_of_ones_own_are_added() -> None:

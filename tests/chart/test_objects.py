@@ -90,6 +90,19 @@ def test_an_agent_with_a_task_is_a_job_and_one_without_a_deployment() -> None:
     assert accounts == ["toolcrib-agent-safecracker", "toolcrib-agent-reader"]
 
 
+def test_an_agent_and_its_account_are_where_it_says_or_in_the_first_namespace() -> None:
+    rendered = render(MATRIX["agents"])
+    found = [
+        (item["metadata"]["name"], item["metadata"]["namespace"])
+        for item in rendered.of("Agent", "ServiceAccount")
+        if item["metadata"]["labels"]["app.kubernetes.io/component"] == "agent"
+    ]
+    assert set(found) == {
+        ("safecracker", "team-b"), ("reader", "team-c"),
+        ("toolcrib-agent-safecracker", "team-b"), ("toolcrib-agent-reader", "team-c"),
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("known", [True, False], ids=["upgrade", "first install"])
 def test_agents_follow_the_kind_where_the_cluster_does_not_have_it_yet(known: bool) -> None:
     """Helm looks every kind up before it creates anything: an ordinary object of a new kind would stop the install."""
@@ -205,7 +218,7 @@ def test_objects_outside_the_release_namespace_are_named_for_the_release(name: s
     chosen = MATRIX[name].get("runtimeRegistration", {}).get("namespace", "toolcrib-runtime")
     for item in rendered.objects:
         elsewhere = item["metadata"].get("namespace", "one") != "one" or item["kind"] in _CLUSTER_SCOPED
-        if elsewhere and item["kind"] not in _OF_CRDS and named(item) != f"Namespace/{chosen}":
+        if elsewhere and item["kind"] not in (*_OF_CRDS, "Agent") and named(item) != f"Namespace/{chosen}":
             assert item["metadata"]["name"].startswith("blue-toolcrib"), named(item)
 
 

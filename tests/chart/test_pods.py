@@ -307,7 +307,7 @@ def test_no_agent_pod_has_a_list_of_tools() -> None:
 @pytest.mark.parametrize("text", ["Sum $(HOME) up", "$$(HOME)", "$5 or $$ or $(", "$(TOOLCRIB_URL"])
 def test_a_task_reaches_its_agent_to_the_letter(text: str) -> None:
     agent = MATRIX["agents"]["agents"]["items"][0] | {"task": text, "systemPrompt": text}
-    ((_, pod),) = agent_pods(render({"agents": {"items": [agent]}}))
+    ((_, pod),) = agent_pods(render({"agents": {"items": [agent], "namespaces": ["team-b"]}}))
     found = {item["name"]: item.get("value", "") for item in _own(pod)[0]["env"]}
     for name in ("TOOLCRIB_TASK", "TOOLCRIB_SYSTEM_PROMPT"):
         assert _as_the_kubelet_reads_it(found[name]) == text

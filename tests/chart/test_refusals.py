@@ -300,6 +300,14 @@ _CONTRADICTIONS: dict[str, tuple[Values, str]] = {
         {"agents": {"items": [{"name": "a", "model": {"apiKeySecret": {"name": "key"}}}]}},
         "set the endpoint that the key is for",
     ),
+    "agents in no namespace": (
+        {"agents": {"items": [{"name": "a"}]}},
+        "so toolcrib-system, where this release keeps its own keys, is a poor choice",
+    ),
+    "an agent where none are run": (
+        {"agents": {"items": [{"name": "a", "namespace": "elsewhere"}], "namespaces": ["team-a"]}},
+        "agents.items[0].namespace elsewhere is not one of agents.namespaces",
+    ),
     "agents as a list, as they were": ({"agents": [{"name": "a"}]}, "write its entries under agents.items"),
     "what is set for all agents at once": (
         {"agents": {"items": [{"name": "a", "nodeSelector": {"a": "b"}}]}},

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from chart import NAMESPACE, ROOT, Object, Rendered, named, render
+from chart import ROOT, Object, Rendered, named, render
 from chart_values import MATRIX
 
 _READING = {"get", "list", "watch"}
@@ -53,7 +53,7 @@ def test_nobody_reads_secrets_but_in_namespaces_that_were_named(name: str) -> No
     named_ones = [*MATRIX[name].get("credentials", {}).get("namespaces", [])]
     if agents := MATRIX[name].get("agents", {}):
         # the names of the keys of model keys' Secrets
-        named_ones += [*agents.get("namespaces", []), NAMESPACE]
+        named_ones += agents.get("namespaces", [])
     hooks = [item for item in bound if "helm.sh/hook" in item["metadata"].get("annotations", {})]
     assert {item["metadata"].get("namespace") for item in bound if item not in hooks} == set(named_ones)
     assert all(

@@ -202,7 +202,12 @@ def test_the_authority_is_copied_to_namespaces_that_shall_trust_it() -> None:
     copies = [
         item for item in render(MATRIX["agents"]).of("ConfigMap") if item["metadata"]["name"] == "toolcrib-ca"
     ]
-    assert {item["metadata"].get("namespace") for item in copies} == {"toolcrib-system", "team-a", "team-b"}
+    assert {item["metadata"].get("namespace") for item in copies} == {
+        "toolcrib-system",
+        "team-a",
+        "team-b",
+        "team-c",
+    }
     assert len({item["data"]["ca.crt"] for item in copies}) == 1
 
 

@@ -30,7 +30,7 @@ _MADE = (
     "toolcrib-audit-key",
     "toolcrib-assertion-keys",
 )
-_AGENT = {"agents.items": [{"name": "safecracker"}]}
+_AGENT = {"agents.items": [{"name": "safecracker"}], "agents.namespaces": [NAMESPACE]}
 _STEPS: dict[str, dict[str, Any]] = {
     "installed": _AGENT,
     "changed": _AGENT | {"operator.replicas": 3, "registry.policyMaxAge": 60},

@@ -272,8 +272,18 @@ def workload(**pod: Any) -> dict[str, Any]:
         (workload(securityContext={}), 403),
         ({**workload(), "metadata": {"name": "w", "namespace": HOME}}, 403),
     ],
-    ids=["an agent's", "host network", "host folder", "host processes", "host IPC", "privileged", "privileged at its start",
-         "token", "root", "nobody's"],
+    ids=[
+        "an agent's",
+        "host network",
+        "host folder",
+        "host processes",
+        "host IPC",
+        "privileged",
+        "privileged at its start",
+        "token",
+        "root",
+        "nobody's",
+    ],
 )
 def test_the_operator_writes_no_workload_but_a_confined_one_of_an_agent(
     admission: Admission, operator: User, made: dict[str, Any], code: int

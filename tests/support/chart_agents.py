@@ -33,7 +33,7 @@ def agent_workloads(rendered: Rendered) -> Iterator[Object]:
     """The Deployments and Jobs of the Agents of the release."""
     settings = agent_settings(rendered)
     for item in agents(rendered):
-        about = {"namespace": settings.namespaces[0], "uid": "1", "generation": 1}
+        about = {"uid": "1", "generation": 1}
         made = deepcopy(item)
         made["metadata"] |= about
         yield workload(Agent.model_validate(made), settings)

@@ -137,7 +137,10 @@ MATRIX: dict[str, Values] = {
         }
     },
     "agents": {
-        "agents": {"items": _AGENTS, "namespaces": ["team-b"]},
+        "agents": {
+            "items": [_AGENTS[0], _AGENTS[1] | {"namespace": "team-c"}],
+            "namespaces": ["team-b", "team-c"],
+        },
         "tls": {"trustNamespaces": ["team-a"]},
     },
     "ingress": {
@@ -298,7 +301,7 @@ MATRIX: dict[str, Values] = {
     },
     "extras": {
         **{component: extras(component) for component in COMPONENTS},
-        "agents": {"items": _AGENTS[:1], "pod": agent_pod()},
+        "agents": {"items": _AGENTS[:1], "namespaces": ["team-b"], "pod": agent_pod()},
         "commonLabels": {"example.com/owner": "platform"},
         "commonAnnotations": {"example.com/ticket": "42"},
         "imagePullSecrets": [{"name": "pull"}],

@@ -137,14 +137,14 @@ labels:
 {{- if kindIs "map" .Values.agents }}{{ .Values.agents.items | default list | toJson }}{{ else }}[]{{ end -}}
 {{- end -}}
 
-{{/* Namespaces in which the operator may run Agents, as JSON: `agents.namespaces`, and the release's own where `agents.items` are. */}}
+{{/* Namespaces in which the operator may run Agents, as JSON. */}}
 {{- define "toolcrib.agentNamespaces" -}}
-{{- $all := list -}}
-{{- if kindIs "map" .Values.agents -}}
-{{- $all = .Values.agents.namespaces | default list -}}
-{{- if .Values.agents.items -}}{{- $all = prepend $all .Release.Namespace -}}{{- end -}}
+{{- if kindIs "map" .Values.agents }}{{ .Values.agents.namespaces | default list | toJson }}{{ else }}[]{{ end -}}
 {{- end -}}
-{{- $all | uniq | toJson -}}
+
+{{/* The namespace of an entry of `agents.items`: (list $ ENTRY). */}}
+{{- define "toolcrib.agentNamespace" -}}
+{{- (index . 1).namespace | default (first (include "toolcrib.agentNamespaces" (index . 0) | fromJsonArray)) -}}
 {{- end -}}
 
 {{/* Labels of the pods that the operator runs for Agents; it sets them itself. */}}

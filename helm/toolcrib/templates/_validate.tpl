@@ -200,12 +200,19 @@
 {{- end -}}
 {{- $pod := list "resources" "podLabels" "podAnnotations" "extraEnv" "podSecurityContext" "securityContext" "terminationGracePeriodSeconds" "nodeSelector" "affinity" "tolerations" "topologySpreadConstraints" "priorityClassName" "runtimeClassName" "hostAliases" "dnsConfig" -}}
 {{- $names := dict -}}
+{{- $namespaces := include "toolcrib.agentNamespaces" . | fromJsonArray -}}
+{{- if and (include "toolcrib.agents.items" . | fromJsonArray) (not $namespaces) -}}
+{{- $problems = append $problems (printf "agents.items needs agents.namespaces: name the namespaces in which the operator may run agents, e.g. {agents} after kubectl create namespace agents. It may read the Secrets there, so %s, where this release keeps its own keys, is a poor choice" .Release.Namespace) -}}
+{{- end -}}
 {{- range $i, $agent := include "toolcrib.agents.items" . | fromJsonArray -}}
 {{- $at := printf "agents.items[%d]" $i -}}
 {{- if hasKey $names $agent.name -}}
 {{- $problems = append $problems (printf "%s.name %s is used twice: rename one" $at $agent.name) -}}
 {{- end -}}
 {{- $_ := set $names $agent.name true -}}
+{{- if and $agent.namespace (not (has $agent.namespace $namespaces)) -}}
+{{- $problems = append $problems (printf "%s.namespace %s is not one of agents.namespaces: add it there, or correct it" $at $agent.namespace) -}}
+{{- end -}}
 {{- if and $agent.task (not (dig "model" "url" "" $agent)) -}}
 {{- $problems = append $problems (printf "%s (%s) has a task but no model: set model.url and model.name" $at $agent.name) -}}
 {{- end -}}
@@ -215,7 +222,7 @@
 {{- if and (dig "model" "apiKeySecret" "name" "" $agent) (not (dig "model" "url" "" $agent)) -}}
 {{- $problems = append $problems (printf "%s (%s) has a key but no model.url: set the endpoint that the key is for" $at $agent.name) -}}
 {{- end -}}
-{{- range $key, $_ := omit $agent "name" "replicas" "task" "systemPrompt" "attempt" "mode" "core" "model" "serviceAccount" -}}
+{{- range $key, $_ := omit $agent "name" "namespace" "replicas" "task" "systemPrompt" "attempt" "mode" "core" "model" "serviceAccount" -}}
 {{- if has $key $pod -}}
 {{- $problems = append $problems (printf "%s.%s is set for all agents at once: move it to agents.pod.%s" $at $key $key) -}}
 {{- else if eq $key "image" -}}

@@ -24,7 +24,9 @@ from toolcrib_operator.objects import Entry, Ref
 
 AGENT = "Agent"
 UNKNOWN = "the admission policies have not been read yet"
-RESTORE = "Restore the policies (kubectl apply -f crds/, or helm upgrade), and wait 10 s until they are in effect."
+RESTORE = (
+    "Restore the policies (kubectl apply -f crds/, or helm upgrade), and wait 10 s until they are in effect."
+)
 
 
 class Admitted:

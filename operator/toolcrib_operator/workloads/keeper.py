@@ -97,9 +97,7 @@ class Keeper:
         self.writes = 0
         """Workloads written and deleted so far."""
 
-    def know(
-        self, facts: Facts, due: Callable[[Ref], None], progress: Callable[[Record], Progress]
-    ) -> None:
+    def know(self, facts: Facts, due: Callable[[Ref], None], progress: Callable[[Record], Progress]) -> None:
         """Take verdicts from `facts`, have statuses written by `due`, and ask `progress` who has confirmed an object."""
         self._facts, self._due, self._progress = facts, due, progress
 
@@ -110,7 +108,9 @@ class Keeper:
 
     def confirmed(self) -> None:
         """A replica has confirmed something: a task may wait for it."""
-        if any(trial.problem is not None and trial.problem.reason is WAITS for trial in self._trials.values()):
+        if any(
+            trial.problem is not None and trial.problem.reason is WAITS for trial in self._trials.values()
+        ):
             self._wake.set()
 
     def of(self, agent: Ref) -> DeployedState | None:
