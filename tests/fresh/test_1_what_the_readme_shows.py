@@ -4,12 +4,15 @@ import os
 import re
 import signal
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from ci import outcomes, reports
+from ci.steps import UNIT
 from fresh_debian import Step, told
 from realparts import processes
-from realparts.freshroot import FreshMachine
+from realparts.freshroot import CLONE, FreshMachine
 from realparts.parts import PARTS, SUITE
 
 ROOT = Path(__file__).parents[2]
@@ -60,11 +63,38 @@ def test_all_checks_pass(step: Step) -> None:
     step("make", "check", timeout=600)
 
 
-@pytest.mark.parametrize("tests", [pytest.param("guarantee", marks=pytest.mark.guarantee), "not guarantee"])
-def test_the_unit_tests_pass(step: Step, tests: str) -> None:
-    """In two runs, since continuous integration never runs a guarantee again."""
+class UnitTests(NamedTuple):
+    """A run of them: pytest's exit status, what it printed, what each test said."""
+
+    status: int
+    output: str
+    phases: list[outcomes.Phase]
+
+
+@pytest.fixture(scope="module")
+def unit_tests(fresh_machine: FreshMachine) -> UnitTests:
+    """As `make test` runs them."""
     pytest_as_make_does = (".venv/bin/python", "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile")
-    step(*pytest_as_make_does, "-m", tests, "tests/unit", timeout=900)
+    with told(f"pytest {UNIT}"):
+        done = fresh_machine.run(
+            "env", f"{reports.VARIABLE}={CLONE}/unit.jsonl", *pytest_as_make_does, UNIT, timeout=1200
+        )
+        print(done.output.rstrip().rpartition("\n")[2])
+    return UnitTests(done.status, done.output, outcomes.read(fresh_machine.folder / "clone" / "unit.jsonl"))
+
+
+@pytest.mark.guarantee
+def test_the_unit_tests_break_no_guarantee(unit_tests: UnitTests) -> None:
+    """Apart from the others, since continuous integration never runs a guarantee again."""
+    why = outcomes.refusal(unit_tests.status, unit_tests.phases) if unit_tests.status else ""
+    if why:
+        pytest.fail(f"{why}\n{unit_tests.output}", pytrace=False)
+    assert any(phase.guarantee for phase in unit_tests.phases)
+
+
+def test_the_unit_tests_pass(unit_tests: UnitTests) -> None:
+    if unit_tests.status:
+        pytest.fail(f"pytest ended with {unit_tests.status}:\n{unit_tests.output}", pytrace=False)
 
 
 def test_the_built_servers_are_found_and_the_packaged_ones_unpacked(step: Step) -> None:

@@ -3,8 +3,9 @@
     .ci/run            every step; exit status 0 if all passed, 1 if one was refused
     .ci/run NAME…      only these steps (`.ci/run --list` names them)
 
-The first steps run alone; then the lanes run side by side, each with its steps in order, since many tests wait for
-clocks and servers and leave a core idle. A refusal ends the steps that run beside it.
+The first steps run alone; then two lanes run side by side, each with its steps in order, since many tests wait for
+clocks and servers and leave a core idle. A lane that is done takes the next of the steps that belong to none. A refusal
+ends the steps that run beside it.
 
 Where tests of a step fail, their files run again in a process of their own, at most twice and for ten minutes in all.
 What passes then is printed in the section FLAKY at the end and refuses nothing; `outcomes.refusal` says what never
@@ -21,8 +22,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import IO
 
@@ -32,6 +34,7 @@ if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from ci import outcomes
+from ci.steps import EITHER, Step, steps, without_repetition
 
 ROOT = Path(__file__).resolve().parents[3]
 REPORT = "TOOLCRIB_CI_REPORT"
@@ -39,121 +42,6 @@ AGAIN = 2
 AGAIN_SECONDS = 600.0
 KILL_AFTER = 10.0
 POLL = 0.5
-
-
-@dataclass(frozen=True)
-class Step:
-    """One step: a make target with its arguments, how long (s) it may take, and its lane (0: before all others, alone).
-
-    `again` selects the step's tests by pytest's `-m`, for a run of failed files; empty: it never runs again.
-    """
-
-    name: str
-    title: str
-    make: tuple[str, ...]
-    seconds: float
-    lane: int
-    again: str = ""
-
-
-def steps(seed: int) -> tuple[Step, ...]:
-    """All steps in their order."""
-    cases = f"ARGS=--cases 20000 --seed {seed + 1}"
-    return (
-        Step("env", "environment", ("env",), 1200, 0),
-        # Alone, since it may take two minutes and the lanes leave it a third of the processor. One seed: what a new one
-        # finds is work for its finder, and none of the change that is judged here.
-        Step(
-            "attack",
-            "generated attacks on running registries: make attack (the first run builds the real servers)",
-            ("attack", "SEED=13", "COUNT=20"),
-            5400,
-            0,
-        ),
-        # alone, too: its garbage collections take longer than a loop may be held where neighbours use the caches
-        Step(
-            "growth",
-            "how much longer a change takes to reach an agent with 10,000 tools than with 100: make growth ARGS=--quick",
-            ("growth", "ARGS=--quick"),
-            900,
-            0,
-        ),
-        Step(
-            "health",
-            "health while tools are embedded, against an idle registry: make health ARGS=--quick",
-            ("health", "ARGS=--quick"),
-            600,
-            0,
-        ),
-        Step("check", "lint, format, types, import contracts, generated files", ("check",), 600, 1),
-        Step(
-            "test",
-            "tests: make test",
-            ("test",),
-            5400,
-            1,
-            "not long and not node",
-        ),
-        Step("search-gate", "search quality: make search-gate", ("search-gate",), 300, 2),
-        Step(
-            "proof",
-            "20,000 random cases against the oracle, others than those of make test",
-            ("proof", cases),
-            600,
-            2,
-        ),
-        # a variable given to make is one of the programs that it starts
-        Step(
-            "mcp-conformance",
-            "MCP's conformance suite: make mcp-conformance (the first run installs it and the clients)",
-            ("mcp-conformance", "TOOLCRIB_REQUIRE_REAL=1"),
-            1200,
-            2,
-        ),
-        Step(
-            "mcp-peers",
-            "MCP clients of others: make mcp-peers",
-            ("mcp-peers", "TOOLCRIB_REQUIRE_REAL=1"),
-            1200,
-            2,
-            "peers",
-        ),
-        Step(
-            "frameworks",
-            "frameworks: make frameworks, the adapters and what changed (the first run installs them)",
-            ("frameworks", "ARGS=--changed"),
-            1200,
-            2,
-        ),
-        Step(
-            "mcp-bench",
-            "what MCP costs, by ratios alone: make mcp-bench ARGS=--quick",
-            ("mcp-bench", "ARGS=--quick"),
-            600,
-            2,
-        ),
-        Step(
-            "openapi-documents",
-            "real OpenAPI documents imported, called and searched: make openapi-documents (needs npm, once)",
-            ("openapi-documents",),
-            600,
-            2,
-        ),
-        Step("wheel", "the built wheel, in a clean environment", ("wheel-smoke",), 900, 2),
-        Step(
-            "cluster-test", "the chart on a real node: make cluster-test", ("cluster-test",), 4800, 2, "node"
-        ),
-        Step(
-            "fresh-machine",
-            "every step of the README on a new Debian: make fresh-machine-test",
-            ("fresh-machine-test", "TOOLCRIB_REQUIRE_REAL=1"),
-            1800,
-            2,
-            "fresh",
-        ),
-        Step("test-long", "longer tests: make test-long", ("test-long",), 2400, 1, "long and not node"),
-        Step("cluster-demo", "the cluster demo, which the README shows", ("cluster-demo",), 600, 2),
-    )
 
 
 @dataclass
@@ -170,7 +58,7 @@ class Run:
     refused: dict[str, str] = field(default_factory=dict)
     over: threading.Event = field(default_factory=threading.Event)
 
-    def lane(self, steps: Sequence[Step], beside: bool) -> None:
+    def lane(self, steps: Iterable[Step], beside: bool) -> None:
         """Run steps in their order, until one is refused here or in another lane; `beside`: each line names its step."""
         for step in steps:
             if self.over.is_set():
@@ -312,6 +200,18 @@ def tell(output: IO[bytes] | None, prefix: str) -> None:
         say(prefix + line.decode(errors="replace").rstrip("\n"))
 
 
+def shared(steps: Sequence[Step]) -> Iterator[Step]:
+    """Each step for whichever thread asks next; a generator would refuse to be asked by two at once."""
+    left = list(steps)
+    taking = threading.Lock()
+
+    def take() -> Step | None:
+        with taking:
+            return left.pop(0) if left else None
+
+    return iter(take, None)
+
+
 def seed_of(environ: Mapping[str, str]) -> int:
     """Of the random cases: given, else from the commit, so that each draws others and a verdict repeats."""
     if given := environ.get("TOOLCRIB_PROOF_SEED"):
@@ -320,6 +220,11 @@ def seed_of(environ: Mapping[str, str]) -> int:
     command = ["git", "-c", f"safe.directory={ROOT}", "rev-parse", "--verify", "-q", "HEAD"]
     commit = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
     return int(commit[:8], 16) if commit else 20261123
+
+
+def caches(environ: Mapping[str, str]) -> Path:
+    """Where this machine keeps what Toolcrib's tools made."""
+    return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "toolcrib"
 
 
 def minutes(seconds: float) -> str:
@@ -346,23 +251,34 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.steps if name not in {step.name for step in every}]:
         parser.error(f"unknown step {unknown[0]!r}, choose from {', '.join(s.name for s in every)}")
-    chosen = [step for step in every if not options.steps or step.name in options.steps]
+    chosen = without_repetition([step for step in every if not options.steps or step.name in options.steps])
     if options.list:
         for step in chosen:
             say(f"{step.name:<16} {step.title}")
         return 0
     say(f"TOOLCRIB_PROOF_SEED={seed}")
-    environ = {**os.environ, "CI": "true", "PYTHONUNBUFFERED": "1", "TOOLCRIB_PROOF_SEED": str(seed)}
+    environ = {
+        # a fresh clone has no cache of mypy, which compares what files hold: one for all of them
+        "MYPY_CACHE_DIR": str(caches(os.environ) / "mypy"),
+        **os.environ,
+        "CI": "true",
+        "PYTHONUNBUFFERED": "1",
+        "TOOLCRIB_PROOF_SEED": str(seed),
+    }
     with tempfile.TemporaryDirectory(prefix="toolcrib-ci-") as folder:
         run = Run(environ, Path(folder))
         threads: list[threading.Thread] = []
         try:
-            lanes = [[step for step in chosen if step.lane == lane] for lane in range(3)]
-            run.lane(lanes[0], beside=False)
-            abreast = [lane for lane in lanes[1:] if lane]
+            first, *lanes, either = (
+                [step for step in chosen if step.lane == lane] for lane in range(EITHER + 1)
+            )
+            run.lane(first, beside=False)
+            left = shared(either)
+            # a lane without steps of its own begins with what is left, if that is enough for it
+            abreast = [*filter(None, lanes), *[[] for _ in either]][: len(lanes)]
             threads += [
-                threading.Thread(target=run.lane, args=(lane, len(abreast) > 1), daemon=True)
-                for lane in abreast
+                threading.Thread(target=run.lane, args=(chain(own, left), len(abreast) > 1), daemon=True)
+                for own in abreast
             ]
             for thread in threads:
                 thread.start()

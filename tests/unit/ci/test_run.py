@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ci import run as ci
+from ci.steps import steps, without_repetition
 from realparts import processes
 
 SUPPORT = Path(ci.__file__).parents[1]
@@ -61,7 +62,7 @@ class Repository:
         (folder / "support").symlink_to(folder / "tests" / "support")
         (folder / "pytest.ini").write_text(INI)
         (folder / "conftest.py").write_text(CONFTEST)
-        others = " ".join(s.make[0] for s in ci.steps(0) if s.name != "test")
+        others = " ".join(s.make[0] for s in steps(0) if s.name != "test")
         (folder / "Makefile").write_text(
             f"{others}:\n\t@echo doing $@\ntest:\n\t{sys.executable} -m pytest $(ARGS) checks\n"
         )
@@ -105,7 +106,7 @@ def test_a_run_without_failures_is_green_and_tells_where_the_time_went(repositor
 
     assert done.returncode == 0, done.stdout
     table = done.stdout.partition("=== where the time went")[2]
-    for text in (*(step.name for step in ci.steps(0)), "2 tests  checks", "checks/test_two.py::test_passes"):
+    for text in (*(step.name for step in steps(0)), "2 tests  checks", "checks/test_two.py::test_passes"):
         assert text in table
     assert "FLAKY" not in done.stdout
     assert done.stdout.endswith("=== all green\n")
@@ -154,7 +155,6 @@ def test_what_fails_three_times_is_refused(repository: Repository) -> None:
     assert done.returncode == 1
     assert "REFUSED at test: failed again: checks/test_broken.py::test_broken" in done.stdout
     assert repository.turns("test_broken") == 3
-    assert "doing test-long" not in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_the_time_for_running_again_is_bounded_over_all_steps(tmp_path: Path) ->
     run = ci.Run({**os.environ, "VENV": sys.prefix}, tmp_path, again_left=0.0)
     failed = {"checks/test_a.py::test_it": None}
 
-    assert "no time is left" in run._again(ci.steps(0)[2], failed, "")  # type: ignore[arg-type]
+    assert "no time is left" in run._again(steps(0)[2], failed, "")  # type: ignore[arg-type]
 
 
 def test_lanes_run_side_by_side_and_each_line_names_its_step(repository: Repository) -> None:
@@ -290,6 +290,40 @@ def test_lanes_run_side_by_side_and_each_line_names_its_step(repository: Reposit
     assert done.returncode == 0, done.stdout
     assert "cluster-test    | 1 2\n" in done.stdout
     assert "of processor time" in done.stdout
+
+
+def test_a_lane_that_is_done_takes_the_next_of_the_steps_that_belong_to_none(repository: Repository) -> None:
+    """The tests wait for the second of them, which the other lane runs, since it is done."""
+    repository.put(met=f"def test_met():\n    {MEETS.format(mine='a', other='b')}\n")
+    repository.target("test-long", f'@{sys.executable} -c "{MEETS.format(mine="b", other="a")}"')
+    done = repository.run()
+
+    assert done.returncode == 0, done.stdout
+    assert all(
+        done.stdout.count(f"doing {each.make[0]}\n") == 1
+        for each in steps(0)
+        if each.make[0] not in ("test", "test-long")
+    )
+
+
+def test_steps_that_belong_to_no_lane_run_alone_and_two_by_two(repository: Repository) -> None:
+    alone = repository.run("cluster-demo")
+    both = repository.run("cluster-demo", "wheel")
+
+    assert "\ndoing cluster-demo\n" in alone.stdout
+    assert {"wheel           | doing wheel-smoke", "cluster-demo    | doing cluster-demo"} <= set(
+        both.stdout.splitlines()
+    )
+
+
+@pytest.mark.parametrize(("others", "expected"), [((), False), (("fresh-machine",), True)])
+def test_the_unit_tests_run_once_where_the_fresh_machine_runs_them(
+    others: tuple[str, ...], expected: bool
+) -> None:
+    chosen = [step for step in steps(0) if step.name in ("test", *others)]
+    tests = next(step for step in without_repetition(chosen) if step.name == "test")
+
+    assert ("ARGS=--ignore=tests/unit" in tests.make) is expected
 
 
 def test_a_refusal_ends_what_runs_beside_it(repository: Repository) -> None:
