@@ -86,6 +86,8 @@ def check_scripts(binaries: Path, folder: Path) -> None:
         raise SmokeError(f"`toolcrib version` says {version.strip()!r}")
     if "CustomResourceDefinition" not in call([str(binaries / "toolcrib"), "crds"], folder):
         raise SmokeError("`toolcrib crds` prints no CRD")
+    # the store of sessions is made by files of the wheel
+    call([str(binaries / "toolcrib"), "session", "list", "--data", str(folder / "data")], folder)
 
 
 def check_up(binaries: Path, folder: Path) -> None:

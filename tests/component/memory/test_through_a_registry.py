@@ -53,6 +53,8 @@ def test_an_agent_recalls_what_it_stored(crew: Crew, program: MemoryProgram) -> 
     for turn in (2, 3, 4):
         assert f'- turn {turn}: "Message {turn} about the vault."' in found["summary"]
     assert "Extracts of earlier messages:" in found["summary"]
+    assert found == crew.recall("hacker", max_tokens=100, recent_count=3)
+    assert "Extracts" not in crew.recall("hacker", max_tokens=1)["summary"]
     assert crew.recall("hacker", "another session") == {
         "status": "empty", "summary": "", "memories_count": 0, "recent_count": 0,
     }  # fmt: skip

@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from small_registry import Problem, SmallRegistry, SmallTool, serving
 from stub_server import Answer, Asked, Request, answering, handling
 from toolcrib_cli.session_store.database import Database, StoreError
 from toolcrib_cli.session_store.records import Records, TakenOver
-from toolcrib_cli.session_store.rows import Call, State
+from toolcrib_cli.session_store.rows import State
 from toolcrib_cli.sessions import definition, running, team
 from toolcrib_cli.sessions.recording import RecordingTools
 from toolcrib_runner.errors import RunnerError, ToolError
@@ -389,26 +390,17 @@ def test_the_most_used_tools_of_an_account_are_those_of_all_its_sessions(tmp_pat
         assert (stats.usage_by_tool, stats.most_used_tool, stats.total_tool_calls) == ({"look": 2}, "look", 2)
 
 
-def test_a_hundred_sessions_write_at_once_and_nothing_that_was_acknowledged_is_lost(tmp_path: Path) -> None:
-    with Database.in_folder(tmp_path) as database:
+def test_a_hundred_sessions_run_at_once_and_nothing_that_was_acknowledged_is_lost(tmp_path: Path) -> None:
+    names = [f"s{n}" for n in range(100)]
+    with (
+        Database.in_folder(tmp_path) as database,
+        ready(tmp_path, {"look": lambda: "ok"}, ["call look {}"]) as made,
+        ThreadPoolExecutor(100) as pool,
+    ):
         records = Records(database)
-        failed: list[BaseException] = []
-
-        def work(number: int) -> None:
-            ident, call = f"s{number}", Call(1, 1, 1, "a", "look", "d", "started", 0.0)
-            try:
-                records.create(ident, "n", "{}", holder=ident, keeps=False, retention=60)
-                records.begin_turn(ident, ident, 1, "a")
-                records.begin_call(ident, ident, call)
-                records.end_call(ident, ident, call, "ok", 0.1, used_by="heist/a")
-            except BaseException as error:
-                failed.append(error)
-
-        threads = [threading.Thread(target=work, args=(n,)) for n in range(100)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert failed == []
+        states = list(pool.map(lambda ident: begun(records, made, ident, ident).until_done(), names))
+        assert states == [State.FINISHED] * 100
         assert records.uses("heist/a") == {"look": 100}
-        assert {s.id for s in records.sessions()} == {f"s{n}" for n in range(100)}
+        assert {s.id for s in records.sessions()} == set(names)
+        assert {t.outcome for ident in names for t in records.turns(ident)} == {"answered"}
+        assert {c.outcome for ident in names for c in records.calls(ident)} == {"ok"}

@@ -494,7 +494,7 @@ def test_an_agent_that_is_suspended_in_the_middle_of_a_call_ends_its_turn_not_th
     found = shown(local, "suspended")
     assert [t["outcome"] for t in found["turns"]] == ["answered"] * 2
     (call,) = found["calls"]
-    assert call["outcome"] != "ok"
+    assert call["outcome"] == "revoked"
 
 
 # ---- what is no session ----
