@@ -27,6 +27,10 @@ from toolcrib_cli import output
 
 CHANGES = EXAMPLES / "access" / "changes"
 """A grant beside those of the heist."""
+CREW = EXAMPLES / "cluster" / "heist-agents.yaml"
+RUNS_AGENTS = (
+    "--agent-namespaces", "heist", "--agent-image", "toolcrib:0.1.0", "--agent-registry-url", "https://toolcrib.test",
+)  # fmt: skip
 
 
 def main() -> int:
@@ -45,7 +49,10 @@ def main() -> int:
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             signal.signal(number, interrupt)
     try:
-        with scratch(), Cluster(replicas=2, operators=2, say=say) as cluster:
+        with (
+            scratch(),
+            Cluster(replicas=2, operators=2, say=say, operator_flags=RUNS_AGENTS) as cluster,
+        ):
             tour(cluster)
             if arguments.keep:
                 keep(cluster)
@@ -135,6 +142,36 @@ def tour(cluster: Cluster) -> None:
     output.line(
         f"{leader} killed, {cluster.leader()} leads and has published after {time.monotonic() - begun:.1f} s"
     )
+    run_by_the_operator(cluster, tokens["hacker"])
+
+
+def run_by_the_operator(cluster: Cluster, hacker: str) -> None:
+    """Agents as objects: what the operator makes of them, and one of them suspended and resumed."""
+    output.heading("9. The operator runs Agents (there is no kubelet here, so no pod of theirs starts)")
+    account = ("--serviceaccount", "toolcrib-system:toolcrib-operator", "-n", "heist")
+    cluster.kubectl("create", "rolebinding", "toolcrib-agents", "--clusterrole", "toolcrib-agents", *account)
+    show(f"kubectl apply -f {EXAMPLES.name}/cluster/{CREW.name}")
+    print(cluster.kubectl("apply", "-f", str(CREW)), end="")
+    for name in ("planner", "safecracker", "hacker"):
+        deployed = ("--for=condition=Deployed", f"agents.toolcrib.dev/{name}", "-n", "heist", "--timeout=60s")
+        cluster.kubectl("wait", *deployed)
+    for kinds in ("agents.toolcrib.dev", "deployments,jobs -l app.kubernetes.io/component=agent"):
+        show(f"kubectl get {kinds} -n heist")
+        print(cluster.kubectl("get", *kinds.split(), "-n", "heist"), end="")
+    before = cluster.discover(hacker)
+    for suspended, wanted in (("true", []), ("false", before)):
+        patch = f'{{"spec":{{"suspended":{suspended}}}}}'
+        begun = time.monotonic()
+        show(f"kubectl patch agents.toolcrib.dev hacker -n heist --type=merge -p '{patch}'")
+        cluster.kubectl("patch", "agents.toolcrib.dev", "hacker", "-n", "heist", "--type=merge", "-p", patch)
+        wait_until(lambda w=wanted: discovered(cluster, hacker) == [w, w], timeout=30, interval=0.05)  # type: ignore[misc]
+        took = time.monotonic() - begun
+        output.line(f"after {took:.2f} s hacker discovers on both replicas: {', '.join(wanted) or 'nothing'}")
+
+
+def discovered(cluster: Cluster, token: str) -> list[list[str]]:
+    """What an agent discovers on each of the two replicas."""
+    return [cluster.discover(token, replica) for replica in range(2)]
 
 
 def queries(cluster: Cluster, token: str) -> list[int]:
