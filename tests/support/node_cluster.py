@@ -5,6 +5,7 @@ authority. Identities are service accounts; tokens are the API server's.
 """
 
 import base64
+import functools
 import json
 import ssl
 import time
@@ -28,6 +29,8 @@ CHART = ROOT / "helm" / "toolcrib"
 EXAMPLES = ROOT / "examples"
 SYSTEM = "toolcrib-system"
 RELEASE = "toolcrib"
+AGENTS = "agents"
+"""Where the chart's own agents run."""
 IMAGES = ("pause", "weaviate", "toolcrib")
 
 Values = dict[str, Any]
@@ -44,7 +47,7 @@ def values() -> Values:
         },
         "operator": {"resources": small},
         "registry": {"resources": small},
-        "agents": {"items": [{"name": "safecracker"}], "namespaces": ["heist"]},
+        "agents": {"items": [{"name": "safecracker"}], "namespaces": [AGENTS, "heist"]},
     }
 
 
@@ -80,8 +83,9 @@ class NodeCluster:
         """`helm upgrade --install` with the values of this node; `more` options come last."""
         file = self.node.folder / "values.json"
         file.write_text(json.dumps(self.values))
-        # the chart makes a Role and a ConfigMap in it
+        # the chart makes a Role and a ConfigMap in each
         self.node.kubectl("apply", "-f", str(EXAMPLES / "heist" / "00-namespace.yaml"))
+        self.node.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": AGENTS}})
         waiting = ["--wait", "--timeout", "240s"] if wait else []
         return self.helm(
             "upgrade", "--install", RELEASE, str(chart), "--namespace", SYSTEM, "--create-namespace",
@@ -92,8 +96,12 @@ class NodeCluster:
         """`helm uninstall --wait`, and wait for the last pod."""
         said = self.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait", "--timeout", "240s")
         # the cluster ends the pods of the release's Agents once those are gone
-        self.node.until(lambda: not self.node.get("pods", "-n", SYSTEM)["items"], timeout=240, interval=0.5)
+        for namespace in (SYSTEM, AGENTS):
+            self.node.until(functools.partial(self._is_empty, namespace), timeout=240, interval=0.5)
         return said
+
+    def _is_empty(self, namespace: str) -> bool:
+        return not self.node.get("pods", "-n", namespace)["items"]
 
     def apply_heist(self) -> None:
         """The example's manifests, and its tools as pods; the release's own agent may calculate and simulate."""
@@ -115,12 +123,12 @@ class NodeCluster:
         manifest = (EXAMPLES / "cluster" / "heist-agents.yaml").read_text()
         self.node.kubectl("apply", "-f", "-", input=manifest.replace("toolcrib:0.1.0", "toolcrib:test"))
 
-    def agent(self, name: str, namespace: str = SYSTEM) -> dict[str, Any]:
+    def agent(self, name: str, namespace: str = AGENTS) -> dict[str, Any]:
         """An Agent."""
         found: dict[str, Any] = self.node.get("agents.toolcrib.dev", name, "-n", namespace)
         return found
 
-    def agent_pods(self, name: str, namespace: str = SYSTEM) -> list[dict[str, Any]]:
+    def agent_pods(self, name: str, namespace: str = AGENTS) -> list[dict[str, Any]]:
         """The pods that the operator runs for an Agent, ended ones too."""
         label = f"app.kubernetes.io/managed-by=toolcrib-operator,toolcrib.dev/agent={name}"
         found: list[dict[str, Any]] = self.node.get("pods", "-n", namespace, "-l", label)["items"]
@@ -131,7 +139,7 @@ class NodeCluster:
         items = self.node.get("pods", "-A", "-l", "app.kubernetes.io/managed-by=toolcrib-operator")["items"]
         return [pod for pod in items if pod["status"]["phase"] not in ("Succeeded", "Failed")]
 
-    def agent_pod(self, name: str, namespace: str = SYSTEM) -> dict[str, Any]:
+    def agent_pod(self, name: str, namespace: str = AGENTS) -> dict[str, Any]:
         """The one pod of an Agent, once it is Ready: it has discovered."""
         found: list[dict[str, Any]] = []
 
@@ -416,7 +424,7 @@ def _selector(component: str) -> str:
 
 def agent_binding(*scopes: str) -> dict[str, Any]:
     """What the release's agent `safecracker` may use."""
-    safecracker = {"kind": "ServiceAccount", "namespace": SYSTEM, "name": f"{RELEASE}-agent-safecracker"}
+    safecracker = {"kind": "ServiceAccount", "namespace": AGENTS, "name": f"{RELEASE}-agent-safecracker"}
     return binding("chart-agent", scopes, subjects=[safecracker])
 
 

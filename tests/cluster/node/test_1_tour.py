@@ -7,7 +7,7 @@ import pytest
 
 import figures
 from cluster import counter
-from node_cluster import EXAMPLES, RELEASE, SYSTEM, NodeCluster, condition
+from node_cluster import AGENTS, EXAMPLES, RELEASE, SYSTEM, NodeCluster, condition
 
 pytestmark = pytest.mark.node
 
@@ -119,7 +119,7 @@ def test_a_suspended_agent_gets_nothing_and_its_pod_stays(cluster: NodeCluster) 
     pod = cluster.agent_pod("safecracker")
 
     def suspend(value: str) -> None:
-        cluster.node.kubectl("patch", "agents.toolcrib.dev", "safecracker", "-n", SYSTEM, "--type=merge",
+        cluster.node.kubectl("patch", "agents.toolcrib.dev", "safecracker", "-n", AGENTS, "--type=merge",
                              "-p", f'{{"spec": {{"suspended": {value}}}}}')  # fmt: skip
 
     began = time.monotonic()

@@ -9,7 +9,7 @@ import pytest
 
 import figures
 from load import Load
-from node_cluster import RELEASE, SYSTEM, NodeCluster, agent_binding, condition
+from node_cluster import AGENTS, RELEASE, SYSTEM, NodeCluster, agent_binding, condition
 
 pytestmark = pytest.mark.node
 
@@ -29,7 +29,7 @@ def _works(cluster: NodeCluster, token: str) -> bool:
 
 def _propagates(cluster: NodeCluster, timeout: float = 60) -> float:
     """A change of the agent's grant takes effect in its running pod; seconds until it did."""
-    token = cluster.token(SYSTEM, f"{RELEASE}-agent-safecracker")
+    token = cluster.token(AGENTS, f"{RELEASE}-agent-safecracker")
     began = time.monotonic()
     cluster.node.apply(agent_binding("calculator:use"))
     cluster.node.until(lambda: cluster.discover(token) == ["calculator"], timeout=timeout, interval=0.1)

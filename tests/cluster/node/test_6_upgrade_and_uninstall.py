@@ -10,7 +10,7 @@ import pytest
 
 import figures
 from load import Load
-from node_cluster import RELEASE, ROOT, SYSTEM, NodeCluster
+from node_cluster import AGENTS, RELEASE, ROOT, SYSTEM, NodeCluster, condition
 
 pytestmark = pytest.mark.node
 
@@ -52,7 +52,7 @@ def _rights_of_today() -> list[dict[str, Any]]:
 def _contents(cluster: NodeCluster) -> dict[str, str]:
     """Every object of ours and its unique id, without what is the release's."""
     found = cluster.node.get("toolcrib", "-A")["items"]
-    items = [item for item in found if item["metadata"].get("namespace") != SYSTEM]
+    items = [item for item in found if item["metadata"].get("namespace") not in (SYSTEM, AGENTS)]
     return {
         f"{item['kind']}/{item['metadata'].get('namespace')}/{item['metadata']['name']}": item["metadata"][
             "uid"
@@ -89,8 +89,10 @@ def test_an_upgrade_from_an_earlier_chart_keeps_objects_and_data(
     # today's chart trusts the namespaces of Agents by itself
     trusting = ("--set", "tls.trustNamespaces={heist}")
     cluster.install("--take-ownership", "--force-conflicts", *trusting, chart=tmp_path / "helm" / "toolcrib")
-    # no agent of the release: the operator of the earlier chart may not read policies, and would judge that it is not run
-    cluster.values |= later | {"agents": {"namespaces": ["heist"]}}
+    cluster.values |= later
+    # as in a cluster of a chart without runs: today's brings the policy, and its agents follow
+    policies = "validatingadmissionpolicy,validatingadmissionpolicybinding"
+    cluster.node.kubectl("delete", policies, "agents-run.toolcrib.dev")
     cluster.forget_address()
     # the earlier chart knows no key for assertions: tools may require them once all replicas send them
     cluster.apply_tools(verified=False)
@@ -109,6 +111,9 @@ def test_an_upgrade_from_an_earlier_chart_keeps_objects_and_data(
     for each in _rights_of_today():
         cluster.node.kubectl("delete", each["kind"], each["metadata"]["name"])
 
+    cluster.node.until(
+        lambda: condition(cluster.agent("safecracker"), "Deployed") == "True", timeout=60, interval=0.5
+    )
     assert not load.result.failed, str(load.result)
     assert _contents(cluster) == before
     assert _volume(cluster) == volume
