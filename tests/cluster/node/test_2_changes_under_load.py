@@ -93,17 +93,23 @@ def test_an_eviction_honours_the_budget_and_loses_no_request(cluster: NodeCluste
 
 
 def test_memory_and_cpu_at_rest_and_under_load(cluster: NodeCluster, safecracker: str) -> None:
-    def look_after(seconds: float) -> dict[str, Usage]:
-        # kubelet looks every 10 s or so: the numbers carry the time of the look
-        time.sleep(seconds)
-        return cluster.usage()
+    def look(later: float) -> dict[str, Usage]:
+        """What kubelet saw of each pod so many seconds from now; it looks every 10 s or so."""
+        since, found = time.time() + later, {}
 
-    before = look_after(12)
-    rest = look_after(25)
+        def looked() -> bool:
+            found.update(cluster.usage())
+            return all(used.at >= since for name, used in found.items() if name.startswith(RELEASE))
+
+        cluster.node.until(looked, timeout=later + 60, interval=0.5)
+        return found
+
+    before = look(later=0)
+    rest = look(later=10)
     ca_file = str(cluster.ca_file) if cluster.tls else ""
     with Load(cluster.url, safecracker, address=cluster.address, ca_file=ca_file, pause=0.02) as load:
-        begun, sent, began = look_after(12), load.result.sent, time.monotonic()
-        busy = look_after(25)
+        begun, sent, began = look(later=0), load.result.sent, time.monotonic()
+        busy = look(later=10)
         rate = (load.result.sent - sent) / (time.monotonic() - began)
     rows = [
         (name, rest[name].since(before[name]), busy[name].since(begun[name]))

@@ -128,17 +128,3 @@ def test_a_restart_of_the_api_server_loses_no_request_and_no_pod(
     cluster.wait_ready()
     # A leader that cannot renew its Lease ends itself: that one restart is by design.
     assert sum(cluster.restarts().values()) - sum(before.values()) <= 1
-
-
-def test_a_wiped_weaviate_volume_is_filled_again(cluster: NodeCluster, safecracker: str) -> None:
-    tools = cluster.create_catalog()
-    cluster.node.until(lambda: cluster.indexed() == tools, timeout=300, interval=1)
-    cluster.wipe_weaviate()
-    began = time.monotonic()
-    cluster.node.until(lambda: cluster.indexed() == tools, timeout=300, interval=0.5)
-    figures.note(f"rebuild after the store was wiped, {tools} tools", f"{time.monotonic() - began:.1f} s")
-    cluster.node.until(
-        lambda: cluster.search(safecracker, "compute an expression")["search_mode"] == "hybrid",
-        timeout=60,
-        interval=0.5,
-    )
