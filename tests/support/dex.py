@@ -20,7 +20,7 @@ GROUPS = ("ops", "system:masters")
 _HASH = "$2b$10$abcdefghijklmnopqrstuuVCytO.N.4q/BvR8WCCtCSjsUXirnYm."
 
 
-class Dex:
+class Dex(processes.Server):
     """One Dex on a port of its own; a context manager. `stop` and `start` keep the port and nothing else.
 
     Its storage is memory: a started one has new signing keys, as after a rotation that keeps no old ones.
@@ -57,16 +57,6 @@ class Dex:
             "dex", [program, "serve", str(config)], log=self.directory / "dex.log",
             env=processes.clean_environment(), cwd=self.directory,
         )  # fmt: skip
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def start(self) -> Self:
         """Start it, with new keys, and wait until it answers."""

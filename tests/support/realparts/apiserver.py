@@ -35,7 +35,7 @@ _GROUPS = {
 """Where kinds are that are not of the core group."""
 
 
-class ApiServer:
+class ApiServer(processes.Server):
     """kube-apiserver and etcd on loopback, in a temporary folder, on ports of their own; a context manager.
 
     RBAC is on, schemas, CEL rules and admission policies are in force (a new ValidatingAdmissionPolicy after
@@ -78,16 +78,6 @@ class ApiServer:
         self.process = self._child("kube-apiserver", arguments)
         self.log = self.process.log
 
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
     def start(self) -> Self:
         """Start what is not running; wait until requests are served and roles and namespaces are there."""
         for child in (self.etcd, self.process):
@@ -107,22 +97,6 @@ class ApiServer:
         self.etcd.kill()
         if self._temporary:
             shutil.rmtree(self.directory, ignore_errors=True)
-
-    def pause(self) -> None:
-        """SIGSTOP the API server: connections stay open and nothing is answered."""
-        self.process.pause()
-
-    def resume(self) -> None:
-        """Let a paused API server go on."""
-        self.process.resume()
-
-    def stop(self) -> None:
-        """Stop the API server and keep its data; `start` brings it back on the same port."""
-        self.process.stop()
-
-    def kill(self) -> None:
-        """SIGKILL the API server, as a crash would, and keep its data; `start` brings it back."""
-        self.process.kill()
 
     def restart(self, grace: float = 5.0) -> None:
         """Stop the API server, at latest after `grace` seconds, and start it with the same data and port."""

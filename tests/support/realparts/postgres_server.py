@@ -52,7 +52,7 @@ def provide() -> Path:
         raise PostgresMissingError(f"postgres is not on this machine: {error}. {_ADVICE}") from error
 
 
-class Postgres:
+class Postgres(processes.Server):
     """One server with a data folder of its own, without a password, on a port of its own; a context manager."""
 
     def __init__(self) -> None:
@@ -90,23 +90,16 @@ class Postgres:
                  "--auth=trust", "--encoding=UTF8", "--locale=C"],
                 env=self._environment, check=True, capture_output=True,
             )  # fmt: skip
-            return self.start()
         except BaseException:
             self.close()
             raise
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
+        return super().__enter__()
 
     def start(self) -> Self:
         """Start it on the same port, and wait until it answers."""
         self.process.start()
         self.process.wait_ready(self._answers, 60, interval=0.05)
         return self
-
-    def kill(self) -> None:
-        """As `kill -9`."""
-        self.process.stop(grace=0)
 
     def database(self, name: str) -> str:
         """Make an empty database; its URL for SQLAlchemy."""

@@ -193,6 +193,46 @@ def clean_environment(extra: Mapping[str, str] | None = None, keep: Iterable[str
     return {**kept, **GO_SERVERS, **(extra or {})}
 
 
+class Server:
+    """A real part of one `process`, as a context manager: closed also where its start fails."""
+
+    process: "Child"
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def start(self) -> Self:
+        """Start it on its data and its port, and wait until it answers."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End it at once and remove its folder."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Stop it and keep its data; `start` brings it back on the same port."""
+        self.process.stop()
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would; what is on its disk is kept."""
+        self.process.kill()
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open and nothing is answered."""
+        self.process.pause()
+
+    def resume(self) -> None:
+        """Let it go on, after `pause`."""
+        self.process.resume()
+
+
 class Child:
     """A server process with a log file: start, wait, pause, stop, start again.
 

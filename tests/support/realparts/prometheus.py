@@ -13,7 +13,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import urllib.error
@@ -24,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from realparts import lookup, processes
+from realparts import lookup, processes, unpacked
 
 MINIMUM = (2, 40)
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -54,11 +53,7 @@ def find(program: str) -> Path | None:
     on_path = shutil.which(program)
     if on_path and _version(Path(on_path)) >= MINIMUM:
         return Path(on_path).absolute()
-    folders = sorted(lookup.cache_folder(os.environ).glob("prometheus-[0-9]*"), reverse=True)
-    for folder in folders:
-        if lookup.checksum_holds(folder / program):
-            return folder / program
-    return None
+    return unpacked.find("prometheus", program)
 
 
 def provide() -> Path:
@@ -73,8 +68,11 @@ def provide() -> Path:
     cache = lookup.cache_folder(os.environ)
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=cache) as scratch:
-        package = _download(Path(scratch))
-        _quiet("dpkg", "-x", str(package), f"{scratch}/x", what="unpacking the package")
+        try:
+            package = _download(Path(scratch))
+            unpacked.quiet("dpkg", "-x", str(package), f"{scratch}/x")
+        except unpacked.UnpackingError as error:
+            raise PrometheusMissingError(f"{_NOTHING_THERE}: {error}. {_ADVICE}") from error
         version = package.name.split("_")[1].split("+")[0].split("-")[0]
         new = Path(scratch) / "new"
         new.mkdir()
@@ -93,26 +91,14 @@ def provide() -> Path:
 def _download(folder: Path) -> Path:
     """Debian's package, checked by apt against its signed lists."""
     command = ("apt-get", "download", "-qq", "prometheus")
-    if _run(*command, cwd=folder).returncode != 0:
-        # on a fresh machine the lists are empty
-        _quiet("apt-get", "update", "-qq", what="apt-get update (as root)")
-        _quiet(*command, cwd=folder, what="fetching Debian's package")
+    if unpacked.run(*command, cwd=folder).returncode != 0:
+        unpacked.quiet("apt-get", "update", "-qq")  # on a fresh machine the lists are empty
+        unpacked.quiet(*command, cwd=folder)
     return next(folder.glob("prometheus_*.deb"))
 
 
-def _quiet(*command: str, what: str, cwd: Path | None = None) -> None:
-    done = _run(*command, cwd=cwd)
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise PrometheusMissingError(f"{_NOTHING_THERE}; {what} failed: {last} {_ADVICE}")
-
-
-def _run(*command: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-
-
 def _version(path: Path) -> tuple[int, ...]:
-    done = _run(str(path), "--version")
+    done = unpacked.run(str(path), "--version")
     stated = re.search(r"version (\d+)\.(\d+)", done.stdout + done.stderr)
     return (int(stated[1]), int(stated[2])) if stated else (0, 0)
 
@@ -138,16 +124,6 @@ class Api:
         """The first element's value; None for an empty vector."""
         found = self.query(expression)
         return float(found[0]["value"][1]) if found else None
-
-    def wait_value(self, expression: str, timeout: float = 60) -> float:
-        """The first element's value, as soon as there is one. Raises TimeoutError, which names the expression."""
-        try:
-            processes.wait_until(lambda: bool(self.query(expression)), timeout, interval=0.1)
-        except TimeoutError:
-            raise TimeoutError(f"no value after {timeout:g} s: {expression}") from None
-        value = self.value(expression)
-        assert value is not None
-        return value
 
     def targets(self) -> list[dict[str, Any]]:
         """The active targets, each with `labels`, `health` and `lastError`."""

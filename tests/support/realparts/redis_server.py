@@ -52,7 +52,7 @@ def provide() -> Path:
         raise RedisMissingError(f"redis-server is not on this machine: {error}. {_ADVICE}") from error
 
 
-class Redis:
+class Redis(processes.Server):
     """One server that keeps nothing on disk, on a port of its own; a context manager.
 
     `password` is asked of everybody; `tls` is a CA, a certificate and a key (PEM): then only TLS is spoken.
@@ -91,33 +91,11 @@ class Redis:
             env=processes.clean_environment(unpacked.libraries(program)),
         )
 
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
     def start(self) -> Self:
         """Start it, empty, on the same port, and wait until it answers."""
         self.process.start()
         self.process.wait_ready(self._listening, 60, interval=0.02)
         return self
-
-    def kill(self) -> None:
-        """As `kill -9`; what it counted is gone."""
-        self.process.stop(grace=0)
-
-    def pause(self) -> None:
-        """Stop it where it is: connections stay, nothing is answered."""
-        self.process.pause()
-
-    def resume(self) -> None:
-        """Let it go on."""
-        self.process.resume()
 
     def close(self) -> None:
         """End it."""

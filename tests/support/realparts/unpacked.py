@@ -40,9 +40,9 @@ def fetch(name: str, package: str, program: str) -> Path:
     with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=cache) as scratch:
         folder, new = Path(scratch), Path(scratch) / "new"
         wanted = _missing_packages(package)
-        _quiet("apt-get", "download", "-qq", *wanted, cwd=folder)
+        quiet("apt-get", "download", "-qq", *wanted, cwd=folder)
         for file in folder.glob("*.deb"):
-            _quiet("dpkg", "-x", str(file), str(new))
+            quiet("dpkg", "-x", str(file), str(new))
         (main,) = folder.glob(f"{package}_*.deb")
         found = re.search(r"_(?:\d+(?:%3a|:))?(\d+(?:\.\d+)*)", main.name)
         for each in new.glob(program):
@@ -70,18 +70,20 @@ def libraries(program: Path) -> dict[str, str]:
 def _missing_packages(package: str) -> list[str]:
     """The package and what it needs that is not installed, as apt works it out."""
     command = ("apt-get", "install", "-s", "-qq", "--no-install-recommends", package)
-    if _run(*command).returncode != 0:
-        _quiet("apt-get", "update", "-qq")  # on a fresh machine the lists are empty
-    return re.findall(r"^Inst (\S+)", _quiet(*command), re.MULTILINE)
+    if run(*command).returncode != 0:
+        quiet("apt-get", "update", "-qq")  # on a fresh machine the lists are empty
+    return re.findall(r"^Inst (\S+)", quiet(*command), re.MULTILINE)
 
 
-def _quiet(*command: str, cwd: Path | None = None) -> str:
-    done = _run(*command, cwd=cwd)
+def quiet(*command: str, cwd: Path | None = None) -> str:
+    """What a command prints. Raises UnpackingError with its last line where it fails."""
+    done = run(*command, cwd=cwd)
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise UnpackingError(f"{command[0]} failed: {last}")
     return done.stdout
 
 
-def _run(*command: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def run(*command: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """What came of a command that asks nobody."""
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, stdin=subprocess.DEVNULL)

@@ -13,7 +13,7 @@ import httpx
 from realparts import lookup, processes
 
 
-class Weaviate:
+class Weaviate(processes.Server):
     """One Weaviate node on loopback, with data in a temporary folder, on ports of its own; a context manager.
 
     No vectorizer module: callers bring their vectors. With `api_key` (several: by comma) that key is needed for
@@ -58,37 +58,11 @@ class Weaviate:
         )
         self.log = self.process.log
 
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
     def start(self) -> Self:
         """Start the server on its data and ports and wait until HTTP and gRPC are served."""
         self.process.start()
         self.process.wait_ready(self.ready, timeout=120, interval=0.1)
         return self
-
-    def stop(self) -> None:
-        """Stop the server and keep its data; `start` brings it back."""
-        self.process.stop()
-
-    def kill(self) -> None:
-        """SIGKILL the server, as a crash would, and keep its data; `start` brings it back."""
-        self.process.kill()
-
-    def pause(self) -> None:
-        """SIGSTOP: connections stay open and nothing is answered."""
-        self.process.pause()
-
-    def resume(self) -> None:
-        """Let a paused server go on."""
-        self.process.resume()
 
     def close(self) -> None:
         """End the server at once and remove the temporary folder."""
