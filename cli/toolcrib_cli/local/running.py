@@ -39,7 +39,7 @@ IMPORTS_WITHIN = 1.0
 
 
 @dataclass(slots=True)
-class Running:
+class LocalMode:
     """The parts, and what each does until `stop`."""
 
     options: Options

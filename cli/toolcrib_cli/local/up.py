@@ -44,7 +44,7 @@ from toolcrib_cli.local.programs.outbound import LocalPrograms
 from toolcrib_cli.local.registrations import Registrations
 from toolcrib_cli.local.replica import InProcessReplica
 from toolcrib_cli.local.report import Report
-from toolcrib_cli.local.running import Running
+from toolcrib_cli.local.running import LocalMode
 from toolcrib_cli.local.settings import Options, settings_of, told
 from toolcrib_cli.local.store import ACCESS, AGENTS, Store
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
@@ -183,7 +183,7 @@ async def _up(options: Options, store: Store) -> None:
         conditions.pending = lambda: imported.pending
         store.told = told(options, store, settings, hosts.effective(folders.services))
         store.write_state(f"http://127.0.0.1:{port}", folders.accounts)
-        local = Running(
+        local = LocalMode(
             options,
             store,
             folders,

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from toolcrib.schemas.argument_cost import BUDGET, ORDINARY_BITS, Call, TooManyError, Walk, total_of
-from toolcrib.schemas.parts import KEYWORD, PER_KEY, UNEVALUATED, Key, Part
 from toolcrib.schemas.references import REFERENCES, lookup
+from toolcrib.schemas.subschemas import KEYWORD, PER_KEY, UNEVALUATED, Key, Subschema
 
 MAX_EXPLORED = 10_000
 """Subschemas and steps looked at when a table is made, about 5 µs each; the rest is looked at when a call leads there."""
@@ -198,7 +198,7 @@ class SchemaCost:
     """
 
     def __init__(self, schema: dict[str, Any], *, reckon: bool = True) -> None:
-        self.parts: list[Part] = []
+        self.parts: list[Subschema] = []
         self.longest = 0
         self._root = schema
         self._ids: dict[int, int] = {}
@@ -347,13 +347,13 @@ class SchemaCost:
         found = self._ids.get(id(node))
         if found is None:
             found = self._ids[id(node)] = len(self.parts)
-            self.parts.append(Part())
+            self.parts.append(Subschema())
             if isinstance(node, dict):
                 self._queue.append((found, node))
                 self.nodes.append(node)
         return found
 
-    def _fill(self, part: Part, node: dict[str, Any]) -> None:
+    def _fill(self, part: Subschema, node: dict[str, Any]) -> None:
         words = node.keys() - _SILENT
         part.value += KEYWORD * len(words)
         if words <= {"type"}:
@@ -379,7 +379,7 @@ class SchemaCost:
                 part.key += PER_KEY * (1 + len(node.get("patternProperties", ())))
         self._lead(part, node)
 
-    def _lead(self, part: Part, node: dict[str, Any]) -> None:
+    def _lead(self, part: Subschema, node: dict[str, Any]) -> None:
         def ids(*names: str) -> list[int]:
             return [self._id(node[name]) for name in names if isinstance(node.get(name), dict | bool)]
 

@@ -33,7 +33,7 @@ def _pattern_rate(pattern: str) -> float:
     return 60.0 + 8.0 * weight(_ASCII_CLASSES.sub("w", pattern))
 
 
-class Part:
+class Subschema:
     """One subschema: what it costs for one value, and where it leads."""
 
     __slots__ = (
