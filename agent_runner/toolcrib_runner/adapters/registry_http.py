@@ -138,10 +138,6 @@ class RegistryHttp:
         asked = exchange.searching(None, limit=100, namespaces=namespaces)
         return _read(discovery.read_unavailable, self._send(asked), "the search answer is not JSON")
 
-    def call_url(self, tool: DiscoveredTool) -> str:
-        """Where calls of the tool go; see the module's text."""
-        return (self._direct(tool) or self._connection.url) + tool.endpoint
-
     @contextmanager
     def watch(self) -> Iterator[Iterator[str]]:
         """Open `/v1/watch` and yield its event names."""
