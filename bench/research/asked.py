@@ -15,7 +15,7 @@ import vectors
 
 from toolcrib_registry.search.clauses import clauses
 from toolcrib_registry.search.document import document
-from toolcrib_registry.search.entry import Part, Vector
+from toolcrib_registry.search.entry import Clause, Vector
 from toolcrib_registry.search.ranking import Ranked, RankingIndex
 
 SETS = ("azure_mcp", "toole", "sealtools", "bfcl", "toolbench", "livemcp")
@@ -37,7 +37,7 @@ class Asked:
 
     text: str
     vector: Vector
-    parts: list[Part]
+    parts: list[Clause]
     right: frozenset[str]
 
 
@@ -72,12 +72,12 @@ async def catalogs(
     return sets, [Asked(t, v, [], frozenset()) for t, (v, _) in zip(NONSENSE, made, strict=True)]
 
 
-async def understood(embedder: vectors.Remembered, texts: Sequence[str]) -> list[tuple[Vector, list[Part]]]:
+async def understood(embedder: vectors.Remembered, texts: Sequence[str]) -> list[tuple[Vector, list[Clause]]]:
     """The vector of each text, and its parts with theirs."""
     cut = [c if len(c := clauses(t)) > 1 else [] for t in texts]
     made = await embedder.embed_requests([[t, *parts] for t, parts in zip(texts, cut, strict=True)])
     return [
-        (rows[0], [Part(p, row) for p, row in zip(parts, rows[1:], strict=True)])
+        (rows[0], [Clause(p, row) for p, row in zip(parts, rows[1:], strict=True)])
         for rows, parts in zip(made, cut, strict=True)
     ]
 
@@ -92,5 +92,5 @@ def indexed(tools: folder.ToolSet, rows: Vector) -> RankingIndex:
 
 def ranked(index: RankingIndex, one: Asked, view: set[str], limit: int, dense: bool) -> list[Ranked]:
     """The answer of `view`."""
-    parts = one.parts if dense else [Part(p.text) for p in one.parts]
+    parts = one.parts if dense else [Clause(p.text) for p in one.parts]
     return index.rank(one.text, one.vector if dense else None, view, limit=limit, parts=parts)

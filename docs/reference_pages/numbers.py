@@ -15,7 +15,7 @@ from toolcrib_operator.counts.grants import INFO_FACTOR
 from toolcrib_operator.elector import Elector
 from toolcrib_operator.kinds.admission import Admitted
 from toolcrib_operator.loop import Loop
-from toolcrib_operator.replicas.access import AccessDesk
+from toolcrib_operator.replicas.access import AccessRequests
 from toolcrib_operator.replicas.anchoring import Anchoring
 from toolcrib_operator.replicas.imports import Imports
 from toolcrib_operator.replicas.index import IndexSync
@@ -177,7 +177,7 @@ def operator_rows() -> list[Row]:
         indexing,
         loop,
         registering,
-        AccessDesk(world, publisher, reader, reader),
+        AccessRequests(world, publisher, reader, reader),
         anchoring,
         ProbeReports(publisher, reader),
         Imports(world, publisher, ServerReports(publisher, reader), reader),

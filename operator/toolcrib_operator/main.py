@@ -37,7 +37,7 @@ from toolcrib_operator.kinds.table import WATCHED
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.metrics import Propagated
 from toolcrib_operator.ports import Replicas
-from toolcrib_operator.replicas.access import AccessDesk
+from toolcrib_operator.replicas.access import AccessRequests
 from toolcrib_operator.replicas.anchoring import Anchoring
 from toolcrib_operator.replicas.confirmations import CallConfirmations
 from toolcrib_operator.replicas.imports import Imports
@@ -176,7 +176,7 @@ async def _lead(
             world, publisher, index_sync, cluster, settings=settings.loop, policies=policies, probes=probes, imports=imports,
             workloads=keeper if agents.namespaces else None, on_propagated=propagated.observe,
         )  # fmt: skip
-        desk = AccessDesk(world, publisher, cluster, applier, decided=propagated.decided)
+        desk = AccessRequests(world, publisher, cluster, applier, decided=propagated.decided)
         intake = RegistrationIntake(
             world, publisher, cluster, make, loop.published, settings=settings.registration or RegistrationSettings(),
             registers=settings.registration is not None, desk=desk,

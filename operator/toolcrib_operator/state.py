@@ -7,7 +7,7 @@ from typing import Any
 
 from toolcrib_operator.elector import Elector
 from toolcrib_operator.loop import Loop
-from toolcrib_operator.replicas.access import AccessDesk
+from toolcrib_operator.replicas.access import AccessRequests
 from toolcrib_operator.replicas.anchoring import Anchoring
 from toolcrib_operator.replicas.imports import Imports
 from toolcrib_operator.replicas.index import IndexSync
@@ -31,7 +31,7 @@ class Leading:
     index_sync: IndexSync
     loop: Loop
     intake: RegistrationIntake | None = None
-    desk: AccessDesk | None = None
+    desk: AccessRequests | None = None
     anchoring: Anchoring | None = None
     probes: ProbeReports | None = None
     imports: Imports | None = None

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from toolcrib_registry.search.document import document
-from toolcrib_registry.search.entry import IndexEntry, Part, Vector
+from toolcrib_registry.search.entry import Clause, IndexEntry, Vector
 from toolcrib_registry.search.ranking import DENSE_WEIGHT, Ranked, RankingIndex
 
 
@@ -14,7 +14,7 @@ def rank(
     *,
     limit: int,
     dense_weight: float = DENSE_WEIGHT,
-    parts: Sequence[Part] = (),
+    parts: Sequence[Clause] = (),
 ) -> list[Ranked]:
     """The best `limit` of `tools` for a query."""
     index = RankingIndex(0 if vector is None else len(vector))

@@ -18,8 +18,8 @@ from toolcrib_cli.examples import examples
 from toolcrib_cli.output import Format
 
 if TYPE_CHECKING:
+    from toolcrib_cli.local.one_call import OneCall, Place
     from toolcrib_cli.local.placing import Placing
-    from toolcrib_cli.local.trial import Place, Trial
 
 _ORDINALS = {1: "1st", 2: "2nd", 3: "3rd"}
 
@@ -71,7 +71,7 @@ def try_tool(
     It needs no grant and no local mode. If a local mode runs, its hosts and tools are used.
     """
     from toolcrib_cli import manifests
-    from toolcrib_cli.local import accounts, trial
+    from toolcrib_cli.local import accounts, one_call
     from toolcrib_cli.local.placing import placed
     from toolcrib_cli.local.store import read_running
 
@@ -99,13 +99,13 @@ def try_tool(
     if broken := [each for each in others if each.problems]:
         names = ", ".join(str(each.file) for each in broken)
         output.line(f"left out, not valid: {names}", style="yellow", stderr=True)
-    found = trial.assessed(content, [each for each in others if not each.problems])
-    chosen = trial.chosen(content, found, tool)
+    found = one_call.assessed(content, [each for each in others if not each.problems])
+    chosen = one_call.chosen(content, found, tool)
     given = call_arguments.read(arguments or [], json_, call_arguments.texts(chosen.input_schema))
     account = as_ if as_ and "/" in as_ else f"{chosen.namespace}/{as_ or 'try'}"
     caller = ":".join(("system:serviceaccount", *accounts.find(folder, account)))
     place = _place(folder, state, backend or [], allow_host or [])
-    done = asyncio.run(trial.call(chosen, given, found.credentials, place, caller))
+    done = asyncio.run(one_call.call(chosen, given, found.credentials, place, caller))
     if done.error is not None and (why := found.credential_missing.get(chosen.tool_id)):
         done.notes.append(f"{why} (Secrets are read from {file} and from --manifests)")
     where = None
@@ -123,7 +123,7 @@ def try_tool(
 def _place(folder: Path, state: dict[str, Any] | None, backends: list[str], allow: list[str]) -> Place:
     from toolcrib_cli.commands import services
     from toolcrib_cli.local.hosts import FILE, Hosts, HostsFile, HostsInvalid
-    from toolcrib_cli.local.trial import Place
+    from toolcrib_cli.local.one_call import Place
 
     given = Hosts(services.allowed(allow), services.backends_of(backends))
     keys = folder / "assertion"
@@ -141,7 +141,7 @@ def _place(folder: Path, state: dict[str, Any] | None, backends: list[str], allo
     return Place(given.over(file.hosts), f"http://127.0.0.1:{options.DEFAULT_PORT}", keys=own)
 
 
-def _print(tool_id: str, caller: str, done: Trial, where: Placing | None) -> None:
+def _print(tool_id: str, caller: str, done: OneCall, where: Placing | None) -> None:
     if (request := done.request) is not None:
         output.line(f"request of {tool_id}, for {caller}", style="bold")
         output.line(f"  {request['method']} {request['url']}")
@@ -182,7 +182,7 @@ def _ranked(where: Placing) -> str:
     return f"search for its description ({where.mode}) among {where.among} tool(s): {place}{ahead}"
 
 
-def _plain(tool_id: str, caller: str, done: Trial, where: Placing | None) -> dict[str, Any]:
+def _plain(tool_id: str, caller: str, done: OneCall, where: Placing | None) -> dict[str, Any]:
     error = done.error
     return {
         "tool_id": tool_id,

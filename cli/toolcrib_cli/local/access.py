@@ -18,7 +18,7 @@ from toolcrib.wire.outbox import AccessEntry
 from toolcrib_cli.local.store import write_durably
 from toolcrib_operator.errors import ClusterUnavailable
 from toolcrib_operator.objects import Ref
-from toolcrib_operator.replicas.access import AccessDesk
+from toolcrib_operator.replicas.access import AccessRequests
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.world import World
 from toolcrib_registry.policy.access_requests import AccessAsked, AccessFailed, answered
@@ -32,11 +32,11 @@ class LocalAccess:
     def __init__(self, folder: Path, world: World) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
         self._folder, self._world = folder, world
-        self._desk: AccessDesk | None = None
+        self._desk: AccessRequests | None = None
 
     def open(self, publisher: Publisher) -> None:
         """Take requests for the tools that are published."""
-        self._desk = AccessDesk(self._world, publisher, self, self)
+        self._desk = AccessRequests(self._world, publisher, self, self)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Delete what is over, until `stop`."""

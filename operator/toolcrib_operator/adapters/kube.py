@@ -28,7 +28,7 @@ _load_pod: Any = config.load_incluster_config
 
 
 @dataclass(frozen=True)
-class Access:
+class ApiAccess:
     """How to reach the API server, for kopf, which has its own HTTP client."""
 
     server: str
@@ -88,10 +88,10 @@ class Kube:
         self._user_agent = user_agent
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="kube")
 
-    def access(self) -> Access:
+    def access(self) -> ApiAccess:
         """The present credentials; a rotated token is read again."""
         c = self._configuration
-        return Access(
+        return ApiAccess(
             server=c.host,
             ca_path=c.ssl_ca_cert,
             insecure=not c.verify_ssl,

@@ -44,7 +44,7 @@ OUTCOMES = {
 }
 
 
-class AccessDesk:
+class AccessRequests:
     """Takes what agents ask for, and tidies up. The registry is not believed: tool, namespace and limits are looked up here."""
 
     def __init__(

@@ -18,7 +18,7 @@ from toolcrib.wire.publish import Revision
 from toolcrib_operator.errors import ClusterUnavailable, Conflict, Gone, Invalid, ReplicaUnavailable
 from toolcrib_operator.kinds.registration import is_taken, manifest_of
 from toolcrib_operator.ports import Creator, OutboxChannel
-from toolcrib_operator.replicas.access import AccessDesk
+from toolcrib_operator.replicas.access import AccessRequests
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import RegistrationSettings
 from toolcrib_operator.timers import Backoff, wait
@@ -46,7 +46,7 @@ class RegistrationIntake:
         *,
         settings: RegistrationSettings,
         registers: bool = True,
-        desk: AccessDesk | None = None,
+        desk: AccessRequests | None = None,
     ) -> None:
         """
         Args:

@@ -16,7 +16,7 @@ import kopf
 from kopf._core.reactor.inventory import ResourceMemories, ResourceMemory
 
 from toolcrib import process
-from toolcrib_operator.adapters.kube import Access, Kube
+from toolcrib_operator.adapters.kube import ApiAccess, Kube
 from toolcrib_operator.kinds.kind import Kind
 from toolcrib_operator.objects import key_of
 from toolcrib_operator.watches.resync import Resync
@@ -137,7 +137,7 @@ def strip(manifest: dict[str, Any]) -> None:
     manifest["metadata"] = {key: metadata[key] for key in _KOPF_READS if key in metadata}
 
 
-def connection(access: Access) -> kopf.ConnectionInfo:
+def connection(access: ApiAccess) -> kopf.ConnectionInfo:
     """Our access to the API server, as kopf wants it."""
     scheme, _, token = (access.authorization or "").partition(" ")
     return kopf.ConnectionInfo(

@@ -13,7 +13,7 @@ from toolcrib_registry.metrics.series import OTHER, Budget, Series
 Labels = tuple[str, str]
 
 
-class GrantCounts:
+class GrantMetrics:
     """The metrics of bindings.
 
     Args:

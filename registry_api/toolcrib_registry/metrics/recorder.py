@@ -26,7 +26,7 @@ from toolcrib.wire.probes import ProbeOutcome
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.metrics import table
 from toolcrib_registry.metrics.decision_log import AuditCounts
-from toolcrib_registry.metrics.grants import GrantCounts
+from toolcrib_registry.metrics.grants import GrantMetrics
 from toolcrib_registry.metrics.grants import rule as rule_of
 from toolcrib_registry.metrics.series import OTHER, Budget, Series
 from toolcrib_registry.metrics.servers import ServerCounts
@@ -81,7 +81,7 @@ class Metrics:
         """By agent, tool id, server and outcome what counts and times a call, where both have places; all forgotten by `sweep`."""
         self._discoveries = Series(table.DISCOVERIES.on(registry))
         self._denials = Series(table.DENIALS.on(registry))
-        self.grants = GrantCounts(registry, self._grant, pairs, clock)
+        self.grants = GrantMetrics(registry, self._grant, pairs, clock)
         self.counter_errors = table.COUNTER_STORE_ERRORS.on(registry)
         self._decisions = Series(table.DECISIONS.on(registry))
         self._calls = Series(table.CALLS.on(registry))

@@ -128,7 +128,7 @@ class Pushdown:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Clause:
     """One of several things that a request asks for (`search.clauses`), ranked beside the whole."""
 
     text: str

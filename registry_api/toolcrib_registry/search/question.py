@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal, TypeAlias
 
-from toolcrib_registry.search.entry import IndexEntry, Part, Pushdown, Vector
+from toolcrib_registry.search.entry import Clause, IndexEntry, Pushdown, Vector
 from toolcrib_registry.search.fusion import DENSE_WEIGHT
 
 AskedMode: TypeAlias = Literal["hybrid", "lexical", "dense", "compat"]
@@ -51,7 +51,7 @@ class Question:
     """How many tools are wanted."""
     pushdown: Pushdown
     """A superset of `view`, for the store."""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[Clause, ...] = ()
     """The things that `text` asks for, where there are several."""
     mode: QuestionMode = "hybrid"
     """`dense` ranks by cosine alone, `compat` by the seed formula; without a vector words decide in every mode."""

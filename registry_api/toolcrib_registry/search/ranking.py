@@ -17,7 +17,7 @@ from itertools import repeat
 import numpy as np
 
 from toolcrib_registry.search.document import Document
-from toolcrib_registry.search.entry import IndexEntry, Part, Vector, cosines
+from toolcrib_registry.search.entry import Clause, IndexEntry, Vector, cosines
 from toolcrib_registry.search.fusion import DENSE_WEIGHT as DENSE_WEIGHT
 from toolcrib_registry.search.fusion import Words, blended, hybrid, min_max, words
 from toolcrib_registry.search.lexical import LexicalIndex, LexicalScope, Rows, Scores
@@ -152,7 +152,7 @@ class RankingIndex:
         *,
         limit: int,
         dense_weight: float = DENSE_WEIGHT,
-        parts: Sequence[Part] = (),
+        parts: Sequence[Clause] = (),
         told: Mapping[str, Vector] = _NOTHING_TOLD,
         reach: float | None = None,
     ) -> list[Ranked]:
@@ -255,7 +255,7 @@ class RankingIndex:
         self._row_of = {e.tool_id: row for row, e in enumerate(entries)}
 
 
-def _words(text: str, parts: Sequence[Part], scope: LexicalScope) -> Words:
+def _words(text: str, parts: Sequence[Clause], scope: LexicalScope) -> Words:
     whole, *of_parts = (scope.score(query_terms(t)) for t in (text, *(p.text for p in parts)))
     return words(whole, of_parts)
 

@@ -20,7 +20,7 @@ from toolcrib_registry.search import seed_formula, why
 from toolcrib_registry.search.calibration import FITTED_FOR
 from toolcrib_registry.search.clauses import clauses
 from toolcrib_registry.search.confidence import confidence, confidences, least_fit
-from toolcrib_registry.search.entry import IndexEntry, Part, Pushdown, Stored, Vector
+from toolcrib_registry.search.entry import Clause, IndexEntry, Pushdown, Stored, Vector
 from toolcrib_registry.search.errors import EmbedderRefused, EmbedderUnavailable, ModeUnavailable
 from toolcrib_registry.search.outage import Outage
 from toolcrib_registry.search.question import AskedMode, Question, Wanted
@@ -214,7 +214,7 @@ class Searcher:
 
     async def _understand(
         self, text: str, mode: AskedMode
-    ) -> tuple[Vector | None, tuple[Part, ...], Degradation]:
+    ) -> tuple[Vector | None, tuple[Clause, ...], Degradation]:
         """Cut the text into what it asks for, and make a vector of the whole and of each part in one turn."""
         pieces = clauses(text) if mode != "compat" else [text]  # the formula is of the whole
         if len(pieces) < 2:
@@ -223,8 +223,8 @@ class Searcher:
         if mode != "lexical" and self._embedder.dimension:
             rows, degradation = await self._embed([text, *pieces])
         if rows is None:
-            return None, tuple(Part(p) for p in pieces), degradation
-        return rows[0], tuple(Part(p, row) for p, row in zip(pieces, rows[1:], strict=True)), ""
+            return None, tuple(Clause(p) for p in pieces), degradation
+        return rows[0], tuple(Clause(p, row) for p, row in zip(pieces, rows[1:], strict=True)), ""
 
     async def _embed(self, texts: list[str]) -> tuple[Vector | None, Degradation]:
         if self._embedder_outage.keeps_away():

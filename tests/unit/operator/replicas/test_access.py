@@ -21,7 +21,7 @@ from toolcrib_operator.kinds.access_request import ACCESS_REQUEST, is_over
 from toolcrib_operator.kinds.table import WATCHED
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.objects import Ref
-from toolcrib_operator.replicas.access import AccessDesk
+from toolcrib_operator.replicas.access import AccessRequests
 from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.world import World
@@ -73,7 +73,7 @@ class Parts:
             clock=lambda: self.now,
         )
         self.seen: list[tuple[str, float]] = []
-        self.desk = AccessDesk(
+        self.desk = AccessRequests(
             self.world, self.publisher, self.objects, MemoryApplier(self.world),
             decided=lambda outcome, seconds: self.seen.append((outcome, seconds)), clock=lambda: self.now,
         )  # fmt: skip

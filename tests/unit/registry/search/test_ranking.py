@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import index_entries
 from reference_ranking import rank
 from toolcrib_registry.search.document import document
-from toolcrib_registry.search.entry import IndexEntry, Part, Vector
+from toolcrib_registry.search.entry import Clause, IndexEntry, Vector
 from toolcrib_registry.search.lexical import LexicalIndex
 from toolcrib_registry.search.prepared_views import PreparedViews
 from toolcrib_registry.search.ranking import RankingIndex
@@ -68,7 +68,7 @@ def test_an_answer_is_byte_identical_to_the_ranking_of_the_visible_tools_alone(
 ) -> None:
     tools, visible = catalog
     vector = None if seed is None else direction(seed)
-    parts = [Part(t, None if seed is None else direction(seed + n)) for n, t in enumerate(asked, 1)]
+    parts = [Clause(t, None if seed is None else direction(seed + n)) for n, t in enumerate(asked, 1)]
     shuffled = list(tools)
     order.shuffle(shuffled)  # type: ignore[attr-defined]
     everything = RankingIndex(DIMENSION)
@@ -219,7 +219,7 @@ def test_vectors_that_are_told_count_as_those_that_are_held(held: int) -> None:
     for i, (entry, vector) in enumerate(tools):
         index.put(document(entry), vector if i < held else None)
     told = {e.tool_id: v for e, v in tools[held:]}
-    parts = [Part("read a file", direction(78)), Part("the weather", direction(79))]
+    parts = [Clause("read a file", direction(78)), Clause("the weather", direction(79))]
 
     for own in ((), parts):
         found = index.rank(
@@ -273,7 +273,7 @@ def test_each_thing_that_a_request_asks_for_brings_its_tool_to_the_top() -> None
     a, b, c = direction(1), direction(2), direction(3)
     tools = [(flight, a), (hotel, b), (between, c), *others]
     text, whole = "planes between cities, then a room", (0.45 * a + 0.45 * b + 0.8 * c).astype(np.float32)
-    parts = [Part("planes between cities", a), Part("a room", b)]
+    parts = [Clause("planes between cities", a), Clause("a room", b)]
 
     assert rank(text, whole, tools, limit=1)[0].entry == between, "as a whole it is about travel"
     found = rank(text, whole, tools, limit=2, parts=parts)
@@ -282,7 +282,7 @@ def test_each_thing_that_a_request_asks_for_brings_its_tool_to_the_top() -> None
 
 
 def test_a_tool_that_suits_only_one_part_by_its_words_is_found_without_a_vector() -> None:
-    found = rank("city", None, [(tool(1, "file"), None)], limit=5, parts=[Part("city"), Part("file")])
+    found = rank("city", None, [(tool(1, "file"), None)], limit=5, parts=[Clause("city"), Clause("file")])
 
     assert [r.entry.tool_id for r in found] == ["ns/t001"]
 

@@ -55,7 +55,7 @@ _SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the trial happens.
+    """Where the call is made.
 
     Attributes:
         hosts: where calls may go.
@@ -73,7 +73,7 @@ class Place:
 
 
 @dataclass(slots=True)
-class Trial:
+class OneCall:
     """What was sent and what came back. Credentials are hidden."""
 
     request: dict[str, Any] | None = None
@@ -131,13 +131,13 @@ async def call(
     credentials: Iterable[Credential],
     place: Place,
     caller: str,
-) -> Trial:
+) -> OneCall:
     """Check the arguments, and call the tool's backend once.
 
     Args:
         caller: the subject that the assertion names.
     """
-    trial = Trial()
+    made = OneCall()
     policy = EgressPolicy(
         allow=place.hosts.allow, loopback=True, forbidden=place.forbidden, backends=place.hosts.backends
     )
@@ -147,7 +147,7 @@ async def call(
     identity = Identity(issuer=ISSUER, subject=caller, expires_at=time.time() + _SECONDS, cluster=True)
     async with contextlib.AsyncExitStack() as stack:
         outbound = await stack.enter_async_context(OutboundHttp(policy))
-        sent = _Noted(outbound, trial, _secret_headers(tool))
+        sent = _Noted(outbound, made, _secret_headers(tool))
         tokens, servers = Tokens(outbound, policy, store), McpClient(sent)
         stack.push_async_callback(tokens.close)
         stack.push_async_callback(servers.close)
@@ -160,32 +160,32 @@ async def call(
             HttpBackend(sent, store, policy, **shared), McpBackend(servers, store, policy, **shared)
         )
         if place.serve_keys and tool.backend is not None and tool.backend.asserted:
-            await stack.enter_async_context(_serving(place.issuer, keys, trial))
+            await stack.enter_async_context(_serving(place.issuer, keys, made))
         try:
             checked = await Arguments().checked(tool, arguments, identity.account)
             answer = await backend.call(tool, checked, f"try-{entropy.piece().hex()}", identity)
         except CallError as error:
-            trial.error = error
-            return trial
-    trial.seconds, trial.media_type = answer.elapsed, answer.media_type
+            made.error = error
+            return made
+    made.seconds, made.media_type = answer.elapsed, answer.media_type
     if answer.is_error:
-        trial.notes.append("the tool says that it failed")
-    trial.result = answer.structured if answer.is_json else answer.raw.decode("utf-8", "replace")
+        made.notes.append("the tool says that it failed")
+    made.result = answer.structured if answer.is_json else answer.raw.decode("utf-8", "replace")
     if not answer.raw and answer.blocks:
-        trial.result = [results.block_json(block) for block in answer.blocks]
-    return trial
+        made.result = [results.block_json(block) for block in answer.blocks]
+    return made
 
 
 class _Noted:
     """Notes what goes out, without what must not be shown, and the status of what comes back."""
 
-    def __init__(self, inner: Outbound, trial: Trial, hidden: frozenset[str]) -> None:
-        self._inner, self._trial, self._hidden = inner, trial, hidden
+    def __init__(self, inner: Outbound, made: OneCall, hidden: frozenset[str]) -> None:
+        self._inner, self._made, self._hidden = inner, made, hidden
 
     async def send(self, request: OutboundRequest) -> OutboundResponse:
         self._note(request)
         response = await self._inner.send(request)
-        self._trial.status = response.status
+        self._made.status = response.status
         return response
 
     @contextlib.asynccontextmanager
@@ -196,14 +196,14 @@ class _Noted:
             self._note(request)
         async with self._inner.open(request) as stream:
             if is_call:
-                self._trial.status = stream.status
+                self._made.status = stream.status
             yield stream
 
     def _note(self, request: OutboundRequest) -> None:
         shown = {
             name: HIDDEN if name.lower() in self._hidden else value for name, value in request.headers.items()
         }
-        self._trial.request = {
+        self._made.request = {
             "method": request.method,
             "url": request.target.origin + request.path,
             "headers": shown,
@@ -221,7 +221,7 @@ def _secret_headers(tool: PublishedTool) -> frozenset[str]:
 
 
 @contextlib.asynccontextmanager
-async def _serving(issuer: str, keys: AssertionKeys, trial: Trial) -> AsyncIterator[None]:
+async def _serving(issuer: str, keys: AssertionKeys, made: OneCall) -> AsyncIterator[None]:
     """Serve the assertion's keys where the tool looks for them, while it is called."""
     place = urlsplit(issuer)
     body = json.dumps(keys.jwks()).encode()
@@ -237,7 +237,7 @@ async def _serving(issuer: str, keys: AssertionKeys, trial: Trial) -> AsyncItera
     try:
         bound = listener.bind()
     except OSError as error:
-        trial.notes.append(
+        made.notes.append(
             f"the keys of call assertions cannot be served at {issuer} ({error.strerror}): a tool that verifies them"
             " refuses this call"
         )
