@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from manifests import binding, tool
-from operator_harness import OperatorProcess, running
+from operator_process import OperatorProcess, running
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
 from realparts.required import require_real

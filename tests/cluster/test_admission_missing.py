@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from manifests import binding
-from operator_harness import HttpReplica, OperatorProcess, conditions, running
+from operator_harness import HttpReplica, conditions
+from operator_process import OperatorProcess, running
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
 from realparts.required import require_real

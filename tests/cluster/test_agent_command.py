@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from chart import render
-from operator_harness import HttpReplica, OperatorProcess
+from operator_harness import HttpReplica
+from operator_process import OperatorProcess
 from realparts import loaded
 from realparts.apiserver import ApiServer
 from realparts.processes import clean_environment, wait_until

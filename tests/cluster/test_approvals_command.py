@@ -13,7 +13,8 @@ import yaml
 
 from chart import render
 from manifests import manifest, tool
-from operator_harness import HttpReplica, OperatorProcess, conditions
+from operator_harness import HttpReplica, conditions
+from operator_process import OperatorProcess
 from realparts import loaded
 from realparts.apiserver import ApiServer
 from realparts.processes import clean_environment, wait_until

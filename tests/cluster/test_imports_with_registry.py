@@ -13,7 +13,8 @@ import pytest
 from dex import Dex, secret_of
 from manifests import binding, manifest
 from mcp_peers import environments, python_server, reference_servers
-from operator_harness import OperatorProcess, conditions, running
+from operator_harness import conditions
+from operator_process import OperatorProcess, running
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
 from realparts.required import absent, require_real

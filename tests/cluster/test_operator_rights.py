@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from manifests import binding, cluster_binding, manifest, tool
-from operator_harness import HttpReplica, OperatorProcess, conditions, running
+from operator_harness import HttpReplica, conditions
+from operator_process import OperatorProcess, running
 from published import tool as published_tool
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from operator_harness import OperatorProcess, conditions, running
+from operator_harness import conditions
+from operator_process import OperatorProcess, running
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
 from realparts.required import require_real

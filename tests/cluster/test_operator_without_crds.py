@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from operator_harness import HttpReplica, OperatorProcess
+from operator_harness import HttpReplica
+from operator_process import OperatorProcess
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
 from realparts.required import require_real

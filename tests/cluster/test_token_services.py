@@ -12,8 +12,9 @@ import pytest
 from manifests import binding, manifest
 from mcp_lists import Listing, modern
 from mcp_upstream import Behave, McpUpstream, Wire, running
-from operator_harness import OperatorProcess, conditions
-from operator_harness import running as operating
+from operator_harness import conditions
+from operator_process import OperatorProcess
+from operator_process import running as operating
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
 from realparts.required import require_real

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from manifests import binding, cluster_binding
-from operator_harness import HttpReplica, OperatorProcess, running
+from operator_harness import HttpReplica
+from operator_process import OperatorProcess, running
 from realparts import processes
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until

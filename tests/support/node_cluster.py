@@ -14,53 +14,20 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import httpx
 import yaml
 
 import held_loops
-from manifests import binding
+from node_release import AGENTS, RELEASE, SYSTEM, Usage, agent_binding, condition, values
 from realparts import lookup
 from realparts.node import Node
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "toolcrib"
 EXAMPLES = ROOT / "examples"
-SYSTEM = "toolcrib-system"
-RELEASE = "toolcrib"
-AGENTS = "agents"
-"""Where the chart's own agents run."""
 IMAGES = ("pause", "weaviate", "toolcrib")
-
-Values = dict[str, Any]
-
-
-def values() -> Values:
-    """The chart's values on this node: its images, small requests, an agent of the release and those of the heist."""
-    small = {"requests": {"cpu": "20m"}, "limits": {"memory": "1Gi"}}
-    return {
-        "image": {"repository": "toolcrib", "tag": "test", "pullPolicy": "Never"},
-        "weaviate": {
-            "image": {"repository": "local/weaviate", "tag": "1", "pullPolicy": "Never"},
-            "resources": small,
-        },
-        "operator": {"resources": small},
-        "registry": {"resources": small},
-        "agents": {"items": [{"name": "safecracker"}], "namespaces": [AGENTS, "heist"]},
-    }
-
-
-class Usage(NamedTuple):
-    """A look at a pod: memory without what can be dropped (MiB), CPU time so far (s), when (s)."""
-
-    memory: float
-    cpu: float
-    at: float
-
-    def since(self, before: Self) -> str:
-        """Memory now, CPU in thousandths of a core since an earlier look."""
-        return f"{self.memory:.0f} MiB, {(self.cpu - before.cpu) / (self.at - before.at) * 1000:.0f} m"
 
 
 class NodeCluster:
@@ -420,17 +387,3 @@ class NodeCluster:
 def _selector(component: str) -> str:
     ours = f"app.kubernetes.io/instance={RELEASE}"
     return f"{ours},app.kubernetes.io/component={component}" if component else ours
-
-
-def agent_binding(*scopes: str) -> dict[str, Any]:
-    """What the release's agent `safecracker` may use."""
-    safecracker = {"kind": "ServiceAccount", "namespace": AGENTS, "name": f"{RELEASE}-agent-safecracker"}
-    return binding("chart-agent", scopes, subjects=[safecracker])
-
-
-def condition(item: Mapping[str, Any], kind: str) -> str:
-    """The status of a condition; Unknown if it is about an older generation."""
-    status = item.get("status", {})
-    if "observedGeneration" in status and status["observedGeneration"] != item["metadata"].get("generation"):
-        return "Unknown"
-    return next((c["status"] for c in status.get("conditions", ()) if c["type"] == kind), "Unknown")

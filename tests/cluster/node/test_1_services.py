@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from node_cluster import RELEASE, SYSTEM, NodeCluster
+from node_cluster import NodeCluster
+from node_release import RELEASE, SYSTEM
 from realparts.processes import wait_until
 
 pytestmark = pytest.mark.node

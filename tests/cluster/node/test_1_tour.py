@@ -7,7 +7,8 @@ import pytest
 
 import figures
 from cluster import counter
-from node_cluster import AGENTS, EXAMPLES, RELEASE, SYSTEM, NodeCluster, condition
+from node_cluster import EXAMPLES, NodeCluster
+from node_release import AGENTS, RELEASE, SYSTEM, condition
 
 pytestmark = pytest.mark.node
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from node_cluster import RELEASE, SYSTEM, NodeCluster, condition
+from node_cluster import NodeCluster
+from node_release import RELEASE, SYSTEM, condition
 from realparts.images import images
 from realparts.prometheus import Api
 

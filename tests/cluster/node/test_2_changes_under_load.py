@@ -7,7 +7,8 @@ import pytest
 
 import figures
 from load import Load
-from node_cluster import RELEASE, SYSTEM, NodeCluster, Usage
+from node_cluster import NodeCluster
+from node_release import RELEASE, SYSTEM, Usage
 
 pytestmark = pytest.mark.node
 

@@ -9,7 +9,8 @@ import pytest
 
 import figures
 from load import Load
-from node_cluster import AGENTS, RELEASE, SYSTEM, NodeCluster, agent_binding, condition
+from node_cluster import NodeCluster
+from node_release import AGENTS, RELEASE, SYSTEM, agent_binding, condition
 
 pytestmark = pytest.mark.node
 

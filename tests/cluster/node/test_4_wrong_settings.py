@@ -5,7 +5,8 @@ import base64
 import pytest
 
 from load import Load
-from node_cluster import RELEASE, SYSTEM, NodeCluster, condition
+from node_cluster import NodeCluster
+from node_release import RELEASE, SYSTEM, condition
 
 pytestmark = pytest.mark.node
 

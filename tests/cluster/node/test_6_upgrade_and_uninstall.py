@@ -10,7 +10,8 @@ import pytest
 
 import figures
 from load import Load
-from node_cluster import AGENTS, RELEASE, ROOT, SYSTEM, NodeCluster, condition
+from node_cluster import ROOT, NodeCluster
+from node_release import AGENTS, RELEASE, SYSTEM, condition
 
 pytestmark = pytest.mark.node
 

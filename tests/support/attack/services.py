@@ -16,7 +16,8 @@ from typing import Any
 from admission_server import Admission
 from attack.stage import SERVICE_RANGE, Stage, Target, code_of, hold
 from manifests import binding, tool
-from operator_harness import HttpReplica, OperatorProcess, running
+from operator_harness import HttpReplica
+from operator_process import OperatorProcess, running
 from realparts.processes import wait_until
 from registry_harness import OPERATOR, mint
 

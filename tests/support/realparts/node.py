@@ -15,7 +15,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -33,7 +32,7 @@ if __package__ in (None, ""):
     sys.path.remove(str(Path(__file__).resolve().parent))
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from realparts import debian, lookup, nodejail, nodeplan, nodestorage, processes, sandboxes
+from realparts import debian, lookup, nodeimages, nodejail, nodeplan, nodestorage, processes, sandboxes
 
 _JAIL = Path(nodejail.__file__).resolve()
 _LONGEST_FOLDER = 60  # a Unix socket's path has 108 bytes, and containerd's are below it
@@ -59,7 +58,7 @@ class Node:
         self.folder = (folder or Path(tempfile.mkdtemp(prefix="tcnode-"))).resolve()
         if len(str(self.folder)) > _LONGEST_FOLDER:
             raise ValueError(f"the folder's path is too long for the sockets in it: {self.folder}")
-        self._lock, number = _free_number(self.folder)
+        self._lock, number = nodeplan.free_number(self.folder)
         self.at = nodeplan.Addresses(number)
         self.plan = nodeplan.write(
             self.folder, self.at, detached=detached, temporary=self._temporary and not detached
@@ -234,7 +233,7 @@ class Node:
     def import_image(self, *images: str | Path, docker: Mapping[str, str] | None = None) -> None:
         """Bring images into the node: archives by their path, or names that docker has (`docker`: its environment)."""
         for image in images:
-            import_image(self.socket, image, docker)
+            nodeimages.import_image(self.socket, image, docker)
 
     def images(self) -> list[str]:
         """The names of the images that the node has."""
@@ -349,43 +348,6 @@ class Node:
         return f"--- {program}: no log"
 
 
-def _free_number(folder: Path) -> tuple[socket.socket, int]:
-    """A number that no running node has, held by a name in the kernel that goes away with its holders."""
-    wanted = range(32)
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        # A node that comes back keeps its addresses: they are in its certificates.
-        wanted = range((kept := json.loads((folder / "plan.json").read_text())["number"]), kept + 1)
-    for number in wanted:
-        lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        try:
-            lock.bind(f"\0toolcrib-node-{number}")
-        except OSError:
-            lock.close()
-            continue
-        return lock, number
-    raise RuntimeError("this node runs already" if len(wanted) == 1 else "32 nodes run here already")
-
-
-def import_image(socket: Path, image: str | Path, docker: Mapping[str, str] | None = None) -> None:
-    """Bring one image into the containerd at that socket: an archive (`*.tar`), or a name that docker has.
-
-    `docker` is the environment of the docker client. Raises RuntimeError with what was said.
-    """
-    ctr = ["ctr", "--address", str(socket), "--namespace", "k8s.io", "images", "import", "-"]
-    with contextlib.ExitStack() as stack:
-        save = None
-        if str(image).endswith(".tar"):
-            source: Any = stack.enter_context(Path(image).open("rb"))
-        else:
-            save = subprocess.Popen(["docker", "save", str(image)], stdout=subprocess.PIPE, env=docker)
-            source = save.stdout
-        done = subprocess.run(ctr, stdin=source, capture_output=True, text=True, check=False)
-        if save and save.wait() != 0:
-            raise RuntimeError(f"docker save {image} failed: is the image there?")
-    if done.returncode != 0:
-        raise RuntimeError(f"importing {image}: {done.stderr}")
-
-
 def main(arguments: Sequence[str]) -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(prog="node.py", description=(__doc__ or "").split("\n", 1)[0])
@@ -398,7 +360,7 @@ def main(arguments: Sequence[str]) -> int:
         return _down(folder)
     if options.do == "import":
         for image in options.images:
-            import_image(folder / "containerd.sock", image)
+            nodeimages.import_image(folder / "containerd.sock", image)
         return 0
     folder.mkdir(parents=True, exist_ok=True)
     try:

@@ -1,7 +1,9 @@
 """What a single-node Kubernetes consists of: addresses, certificates, configuration files, programs in order."""
 
+import contextlib
 import json
 import shutil
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -260,3 +262,20 @@ def _path(name: str) -> str:
 def _write_json(path: Path, content: Any) -> None:
     # kubelet and kube-proxy read a configuration that begins with { as JSON
     path.write_text(json.dumps(content, indent=1))
+
+
+def free_number(folder: Path) -> tuple[socket.socket, int]:
+    """A number that no running node has, held by a name in the kernel that goes away with its holders."""
+    wanted = range(32)
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        # A node that comes back keeps its addresses: they are in its certificates.
+        wanted = range((kept := json.loads((folder / "plan.json").read_text())["number"]), kept + 1)
+    for number in wanted:
+        lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            lock.bind(f"\0toolcrib-node-{number}")
+        except OSError:
+            lock.close()
+            continue
+        return lock, number
+    raise RuntimeError("this node runs already" if len(wanted) == 1 else "32 nodes run here already")
