@@ -18,8 +18,46 @@ PACKAGES = (
     "toolcrib_cli",
     "toolcrib_client",
 )
-MOST_LINES = 600
-"""A ratchet: it may go down. Generated data and locks do not count."""
+MOST_LINES = 400
+"""Of a module, tests too. Generated data and locks do not count."""
+MOST_LINES_OF_LONGER = 600
+LONGER = {
+    "agent_runner/toolcrib_runner/loop.py",
+    "tests/cluster/test_access_requests.py",
+    "tests/cluster/test_admission_ways.py",
+    "tests/cluster/test_operator_cluster.py",
+    "tests/cluster/test_revocation.py",
+    "tests/component/audit/test_files.py",
+    "tests/component/calls/test_call_assertions.py",
+    "tests/component/calls/test_confirmations.py",
+    "tests/component/client/test_client.py",
+    "tests/component/http/test_access_review.py",
+    "tests/component/identity/test_fail_closed_matrix.py",
+    "tests/component/local/test_up.py",
+    "tests/component/runner/test_dynamic_agent.py",
+    "tests/component/runner/test_task_loop.py",
+    "tests/component/search/test_embedders.py",
+    "tests/component/search/test_weaviate.py",
+    "tests/component/sessions/test_runs.py",
+    "tests/component/sessions/test_sessions.py",
+    "tests/component/watch/test_stream.py",
+    "tests/contract/test_counters.py",
+    "tests/contract/test_models_equal_schema.py",
+    "tests/test_docs.py",
+    "tests/unit/cli/imports/test_imports.py",
+    "tests/unit/cli/imports/test_openapi.py",
+    "tests/unit/cli/test_access.py",
+    "tests/unit/cli/test_audit.py",
+    "tests/unit/cli/test_commands.py",
+    "tests/unit/cli/test_doctor.py",
+    "tests/unit/core/access/test_review.py",
+    "tests/unit/operator/admission/test_policies_unread.py",
+    "tests/unit/operator/kinds/test_verdicts.py",
+    "tests/unit/operator/replicas/test_imports.py",
+    "tests/unit/operator/test_loop.py",
+    "tests/unit/registry/search/test_searcher.py",
+}
+"""Modules that were above 400 lines when that bound came: a ratchet, no name is added."""
 MACHINE_PATHS = re.compile(r"/(?:home|Users|root|work|opt/wheels)/[a-z]")
 ADDRESSES = re.compile(r"https?://|(?:^|\s)-(?:i|f)\s|--(?:extra-)?index-url|--find-links|--trusted-host")
 
@@ -111,7 +149,11 @@ def test_every_package_is_importable_and_typed(package: str) -> None:
 def test_no_module_grows_beyond_what_one_reads_in_one_go() -> None:
     sizes = {p.relative_to(ROOT): len(p.read_text().splitlines()) for p in tracked() if p.suffix == ".py"}
 
-    assert {path: size for path, size in sizes.items() if size > MOST_LINES} == {}
+    longer = {str(path): size for path, size in sizes.items() if size > MOST_LINES}
+    assert {
+        path: size for path, size in longer.items() if path not in LONGER or size > MOST_LINES_OF_LONGER
+    } == {}
+    assert LONGER - set(longer) == set(), "shorter now: take its name out"
 
 
 def test_no_file_holds_a_merge_that_was_not_finished() -> None:

@@ -277,12 +277,7 @@ async def build(
     )
     metrics.observe_breakers(lambda: breakers.open)
     tokens = Tokens(
-        outbound,
-        policy,
-        credentials,
-        breakers=breakers,
-        now=clock.now,
-        observe=metrics.token_requested,
+        outbound, policy, credentials, breakers=breakers, now=clock.now, observe=metrics.token_requested
     )
     keys.on_change(tokens.forget_callers)
     issuers = {issuer.issuer: issuer for issuer in settings.issuers}
