@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from cluster import CRDS, EXAMPLES, UNPROVEN, Cluster
-from manifests import manifest
+from manifests import binding, manifest
 from realparts.processes import wait_until
 from realparts.required import require_real
 
@@ -207,6 +207,19 @@ def test_a_task_is_run_once_and_another_task_by_another_job(clean: Cluster) -> N
     apply(cluster, agent(run={"task": "two"}, model=MODEL, reason="an edit of something else"))
     until(cluster, "Deployed", ("True", "Deployed"))
     assert not there(cluster, "Job"), "it is not run again"
+
+
+def test_a_task_that_comes_before_its_grant_begins_with_it(clean: Cluster) -> None:
+    cluster = clean
+    cluster.kubectl("create", "serviceaccount", "fresh", "-n", "heist")
+    task = manifest("Agent", "bot", "heist", serviceAccountName="fresh", run={"task": "one"}, model=MODEL)
+    apply(cluster, task)
+    until(cluster, "Deployed", ("False", "WaitsForTools"))
+    assert not there(cluster, "Job")
+    apply(cluster, binding("fresh", ["calculator:use"]))
+    wait_until(lambda: there(cluster, "Job"), 25)
+    assert cluster.discover(cluster.token("heist", "fresh")) == ["calculator"]
+    cluster.kubectl("delete", "agentscopebinding,serviceaccount", "fresh", "-n", "heist")
 
 
 def test_a_namespace_that_is_not_named_gets_nothing_and_a_hint(clean: Cluster) -> None:
