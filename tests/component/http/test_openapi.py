@@ -1,5 +1,7 @@
 """The OpenAPI documents are what the apps do: bounded schemathesis runs against the running registry."""
 
+import ast
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +20,22 @@ from toolcrib_registry.http.app import create_admin_app, create_agents_app
 from toolcrib_registry.settings_limits import Limits
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread_parses_at_a_time() -> Iterator[None]:
+    """CPython 3.11 counts how deep a syntax tree is for all threads together, and raises SystemError where two parse
+    at one time: here schemathesis and the registry."""
+    parsing = threading.Lock()
+
+    def alone(*arguments: Any, **options: Any) -> Any:
+        with parsing:
+            return compile(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        # ast.parse calls it by this name
+        patch.setattr(ast, "compile", alone, raising=False)
+        yield
 
 
 @pytest.fixture(scope="module")
