@@ -12,6 +12,7 @@ import measure
 import orjson
 
 import published
+from heist_week import Clock, Counts
 from toolcrib.audit import chain as audit_chain
 from toolcrib.authorizer import decide
 from toolcrib.identity import Identity, Issuer, ScopesPolicy
@@ -34,31 +35,6 @@ EVERY = 3600 * CALLS // CHANGES
 """Calls from one change to the next."""
 GOAL = 0.05
 ISSUER = "https://kubernetes.default.svc.cluster.local"
-
-
-class Clock:
-    """An hour takes no time."""
-
-    time = 1_800_000_000.0
-
-    def now(self) -> float:
-        return self.time
-
-    def elapsed(self) -> float:
-        return self.time
-
-    async def sleep_until(self, moment: float) -> None:
-        raise NotImplementedError
-
-
-class Counts:
-    """Nobody counts."""
-
-    def written(self, records: int, seq: int) -> None: ...
-
-    def lost(self, records: int) -> None: ...
-
-    def failed(self) -> None: ...
 
 
 def run(quick: bool) -> dict[str, Any]:

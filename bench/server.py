@@ -32,8 +32,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 import httpx
 import uvloop
-from aiohttp import ClientSession, TCPConnector, web
+from aiohttp import ClientSession, TCPConnector
 from fastapi import FastAPI
+from proxies import aiohttp_proxy
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -150,28 +151,6 @@ def starlette_proxy(upstream: int, client: httpx.AsyncClient) -> Starlette:
         return Response(answer.content, answer.status_code, media_type=answer.headers["content-type"])
 
     return Starlette(routes=[Route("/call", forward, methods=["POST"])])
-
-
-async def aiohttp_proxy(upstream: int, session: ClientSession) -> tuple[web.AppRunner, int]:
-    """The same on aiohttp."""
-
-    async def forward(request: web.Request) -> web.Response:
-        async with session.post(
-            f"http://127.0.0.1:{upstream}/call",
-            data=await request.read(),
-            headers={"content-type": "application/json"},
-        ) as answer:
-            return web.Response(
-                body=await answer.read(), status=answer.status, content_type=answer.content_type
-            )
-
-    app = web.Application()
-    app.router.add_post("/call", forward)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    return runner, runner.addresses[0][1]
 
 
 async def main(count: int, upstream: int) -> None:

@@ -165,7 +165,7 @@ def _relaying(host: str, ports: Sequence[int]) -> Iterator[None]:
         except OSError:
             writer.transport.abort()
             return
-        await asyncio.gather(_pipe(reader, back), _pipe(there, writer))
+        await asyncio.gather(pipe(reader, back), pipe(there, writer))
 
     async def run() -> None:
         servers = []
@@ -196,7 +196,8 @@ def _relaying(host: str, ports: Sequence[int]) -> Iterator[None]:
         loop.close()
 
 
-async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Hand on what is read until one side is done."""
     try:
         while data := await reader.read(65536):
             writer.write(data)

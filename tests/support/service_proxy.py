@@ -11,6 +11,8 @@ from typing import Any
 
 import httpx
 
+from isolated import pipe
+
 LOOK_SECONDS = 0.05
 
 
@@ -66,25 +68,13 @@ class ServiceProxy:
         except OSError:
             writer.close()
             return
-        for work in (_pipe(reader, other_writer), _pipe(other_reader, writer)):
+        for work in (pipe(reader, other_writer), pipe(other_reader, writer)):
             self._start(work)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()
-    except OSError:
-        pass
-    finally:
-        with contextlib.suppress(OSError):
-            writer.close()
 
 
 @contextlib.contextmanager
