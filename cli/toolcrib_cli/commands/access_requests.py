@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toolcrib_cli import options, output
-from toolcrib_cli.commands.chosen import Namespace, place, space
+from toolcrib_cli.commands.chosen import Namespace, ask, place, space
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.examples import Example, examples
 from toolcrib_cli.output import Format
@@ -106,7 +105,10 @@ def approve(
             return
         _print(asked)
         if not yes:
-            _ask(f"Let {asked.who} use {asked.request.tool_id} for {duration}?")
+            ask(
+                f"Let {asked.who} use {asked.request.tool_id} for {duration}?",
+                otherwise="to reject it: toolcrib access reject NAME --reason TEXT",
+            )
             made = approval(asked, tools, time.time() + seconds)
         source.grant(made)
         _recheck(source, asked, made)
@@ -208,12 +210,3 @@ def _print(asked: Asked) -> None:
     output.line(f"{asked.who} asks for {asked.request.tool_id}", style="bold")
     output.line(f"  scopes: {' '.join(asked.tool.scopes)}")
     output.line(f"  the agent says: {asked.why}")
-
-
-def _ask(question: str) -> None:
-    if not sys.stdin.isatty():
-        raise CliError(
-            "standard input is not a terminal, so nobody can confirm", hint="specify --yes", code=Exit.USAGE
-        )
-    if not typer.confirm(question, err=True):
-        raise CliError("not approved", hint="to reject it: toolcrib access reject NAME --reason TEXT")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,7 @@ import typer
 
 from toolcrib_cli import options, output
 from toolcrib_cli.commands import completion
-from toolcrib_cli.commands.chosen import Namespace, place, space
+from toolcrib_cli.commands.chosen import Namespace, ask, place, space
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.examples import Example, epilog, examples
 from toolcrib_cli.output import Format
@@ -170,7 +169,11 @@ def approve(
             output.line("Nothing waits for approval.", stderr=True)
             return
         if found and digest is None and not yes:
-            _ask(f"Approve {_named(found)} as shown?")
+            ask(
+                f"Approve {_named(found)} as shown?",
+                otherwise="run it again and answer y, or reject it: toolcrib approvals reject TOOL",
+                without="specify --yes, or --digest with the digest that you reviewed",
+            )
             now = {each.key: each.digest for each in _chosen(source, [each.key for each in found], None)}
             for each in found:
                 if now[each.key] != each.digest:
@@ -335,16 +338,3 @@ def _manifests(found: list[Shown], out: Format, field_manager: str) -> None:
 
 def _named(found: list[Shown]) -> str:
     return found[0].key if len(found) == 1 else f"these {len(found)} tools"
-
-
-def _ask(question: str) -> None:
-    if not sys.stdin.isatty():
-        raise CliError(
-            "standard input is not a terminal, so nobody can confirm",
-            hint="specify --yes, or --digest with the digest that you reviewed",
-            code=Exit.USAGE,
-        )
-    if not typer.confirm(question, err=True):
-        raise CliError(
-            "not approved", hint="run it again and answer y, or reject it: toolcrib approvals reject TOOL"
-        )

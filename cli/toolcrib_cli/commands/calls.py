@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ import typer
 
 from toolcrib_cli import options, output
 from toolcrib_cli.commands import completion
-from toolcrib_cli.commands.chosen import place
+from toolcrib_cli.commands.chosen import ask, place
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.examples import Example, epilog, examples
 from toolcrib_cli.output import Format
@@ -148,18 +147,13 @@ def _decide(
         output.line(f"{found.agent} calls {found.tool_id}, {_age(found)} s ago:", style="bold")
         output.line(f"  {found.arguments}")
         if not yes:
-            _ask(f"{'Confirm' if word == 'confirmed' else 'Reject'} this call?")
+            ask(
+                f"{'Confirm' if word == 'confirmed' else 'Reject'} this call?",
+                refused="nothing is decided",
+                otherwise="run it again and answer y",
+            )
         source.decide(found, decision)
     output.line(f"{found.key} {word}.")
-
-
-def _ask(question: str) -> None:
-    if not sys.stdin.isatty():
-        raise CliError(
-            "standard input is not a terminal, so nobody can answer", hint="specify --yes", code=Exit.USAGE
-        )
-    if not typer.confirm(question, err=True):
-        raise CliError("nothing is decided", hint="run it again and answer y")
 
 
 def _age(call: ConfirmableCall) -> int:

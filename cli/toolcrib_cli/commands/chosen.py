@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -81,3 +82,24 @@ def place(
         ) from error
     with closing(connected) as kube:
         yield kube
+
+
+def ask(
+    question: str, *, otherwise: str, refused: str = "not approved", without: str = "specify --yes"
+) -> None:
+    """Ask the person at the terminal.
+
+    Args:
+        question: what is asked.
+        otherwise: the hint after a no; `refused` is the error.
+        without: the hint where nobody can answer.
+
+    Raises:
+        CliError: the answer is no, or standard input is not a terminal.
+    """
+    if not sys.stdin.isatty():
+        raise CliError(
+            "standard input is not a terminal, so nobody can confirm", hint=without, code=Exit.USAGE
+        )
+    if not typer.confirm(question, err=True):
+        raise CliError(refused, hint=otherwise)
