@@ -27,11 +27,12 @@ from pathlib import Path
 from typing import Any
 
 from toolcrib_runner.discovery import DiscoveredTool, Parameter
-from toolcrib_runner.loop import Bounds, Outcome, TaskLoop, Way
+from toolcrib_runner.loop import TaskLoop
 from toolcrib_runner.modes import signatures
 from toolcrib_runner.modes.kinds import Mode
 from toolcrib_runner.ports import Function, FunctionCall, Message, Reply
 from toolcrib_runner.ready_sets import ReadySets
+from toolcrib_runner.tasks import Bounds, Outcome, Way
 from toolcrib_runner.usage import UsageStats
 
 with warnings.catch_warnings():  # it reads its files in a way that Python 3.11 and 3.12 call deprecated

@@ -35,9 +35,10 @@ from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.adapters.embedders.onnx import OnnxEmbedder
 from toolcrib_runner import DynamicToolAgent
 from toolcrib_runner.adapters.openai_model import OpenAIModel
-from toolcrib_runner.loop import Bounds, Outcome, Report, TaskLoop, Way
+from toolcrib_runner.loop import TaskLoop
 from toolcrib_runner.modes.kinds import Dialect, Mode
 from toolcrib_runner.ready_sets import ReadySets
+from toolcrib_runner.tasks import Bounds, Outcome, Report, Way
 
 HERE = Path(__file__).parent
 TOOLS = 32

@@ -22,7 +22,6 @@ MOST_LINES = 400
 """Of a module, tests too. Generated data and locks do not count."""
 MOST_LINES_OF_LONGER = 600
 LONGER = {
-    "agent_runner/toolcrib_runner/loop.py",
     "tests/cluster/test_access_requests.py",
     "tests/cluster/test_admission_ways.py",
     "tests/cluster/test_operator_cluster.py",
@@ -57,7 +56,7 @@ LONGER = {
     "tests/unit/operator/test_loop.py",
     "tests/unit/registry/search/test_searcher.py",
 }
-"""Modules that were above 400 lines when that bound came: a ratchet, no name is added."""
+"""Modules of tests that were above 400 lines when that bound came: a ratchet, no name is added."""
 MACHINE_PATHS = re.compile(r"/(?:home|Users|root|work|opt/wheels)/[a-z]")
 ADDRESSES = re.compile(r"https?://|(?:^|\s)-(?:i|f)\s|--(?:extra-)?index-url|--find-links|--trusted-host")
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from toolcrib import text
 from toolcrib.telemetry import logs, tracing
+from toolcrib_runner import tasks
 from toolcrib_runner.discovery import DiscoveredTool
 from toolcrib_runner.errors import (
     InvalidArguments,
@@ -36,22 +37,10 @@ from toolcrib_runner.session import functions
 from toolcrib_runner.session.conversation import error_text, result_text
 from toolcrib_runner.tasks import Bounds, CallRecord, Outcome, Report, Toolbox, Way
 
-__all__ = ["MAX_FUNCTIONS", "Bounds", "CallRecord", "Outcome", "Report", "TaskLoop", "Toolbox", "Way"]
-
 log = logging.getLogger(__name__)
 
 MAX_FUNCTIONS = 128
 """OpenAI's bound on functions in one request."""
-HITS = 5
-"""Of one search."""
-SEARCHES = 8
-"""Of one SEARCH; a model that asks for more at once has no plan."""
-SCHEMAS = 16
-"""Of one GET_SCHEMA."""
-CORE = 5
-"""Most used tools that the mode hybrid shows at once."""
-EQUAL_CALLS = 3
-"""So many equal calls in a row end a run; the last of them is not made."""
 
 
 _STATIC = Way()
@@ -155,7 +144,7 @@ class TaskLoop:
             )
         used = self._agent.usage_stats().usage_by_tool
         there = sorted((name for name in used if name in tools), key=lambda name: (-used[name], name))
-        return tuple(there[:CORE])
+        return tuple(there[: tasks.CORE])
 
     # ---- turns ----
 
@@ -199,7 +188,7 @@ class TaskLoop:
             if allowed and self._repeats(step):
                 name = text.truncate(text.escape(", ".join(step.names)), 128)
                 self.report.error = (
-                    f"{EQUAL_CALLS} equal calls in a row: {step.kind} {name}. "
+                    f"{tasks.EQUAL_CALLS} equal calls in a row: {step.kind} {name}. "
                     "Give the task other words, or use another model."
                 )
                 return Outcome.LOOPING
@@ -212,8 +201,8 @@ class TaskLoop:
         return None
 
     def _repeats(self, step: Step) -> bool:
-        self._asked = [*self._asked[1 - EQUAL_CALLS :], (step.kind, step.names, step.arguments)]
-        return len(self._asked) == EQUAL_CALLS and len(set(self._asked)) == 1
+        self._asked = [*self._asked[1 - tasks.EQUAL_CALLS :], (step.kind, step.names, step.arguments)]
+        return len(self._asked) == tasks.EQUAL_CALLS and len(set(self._asked)) == 1
 
     def _ended(self) -> Outcome | None:
         report, bounds = self.report, self._bounds
@@ -342,14 +331,14 @@ class TaskLoop:
     def _discover(self, conversation: Discovering, step: Step) -> str:
         tools = self._agent.tools
         if step.kind is Kind.SEARCH:
-            queries = step.names[:SEARCHES] or ("",)
+            queries = step.names[: tasks.SEARCHES] or ("",)
             if conversation.mode is Mode.DYNAMIC:
                 queries = ("; ".join(queries),)
-            hits = [list(self._agent.search(query[:1000], HITS)) if query else [] for query in queries]
+            hits = [list(self._agent.search(query[:1000], tasks.HITS)) if query else [] for query in queries]
             self._learn(conversation, conversation.lacking(tools, conversation.best(hits)))
             return conversation.found(tools, queries, hits)
         if step.kind is Kind.DESCRIBE:
-            names = step.names[: 1 if conversation.mode is Mode.DYNAMIC else SCHEMAS]
+            names = step.names[: 1 if conversation.mode is Mode.DYNAMIC else tasks.SCHEMAS]
             self._learn(conversation, conversation.lacking(tools, conversation.wanted(tools, names)))
             return conversation.described(tools, names)
         refused = conversation.ready(tools, step.names[: self._max_functions])

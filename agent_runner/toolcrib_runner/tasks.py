@@ -12,6 +12,17 @@ from toolcrib_runner.modes.kinds import Dialect, Mode
 from toolcrib_runner.ready_sets import Caller, ReadySets
 from toolcrib_runner.usage import UsageStats
 
+HITS = 5
+"""Of one search."""
+SEARCHES = 8
+"""Of one SEARCH; a model that asks for more at once has no plan."""
+SCHEMAS = 16
+"""Of one GET_SCHEMA."""
+CORE = 5
+"""Most used tools that the mode hybrid shows at once."""
+EQUAL_CALLS = 3
+"""So many equal calls in a row end a run; the last of them is not made."""
+
 
 class Toolbox(Protocol):
     """What the loop needs of an agent: the live view and the call path."""

@@ -19,10 +19,11 @@ from model_stub import Endpoint, function, text
 from small_registry import SmallRegistry, SmallTool, serving
 from toolcrib_runner import DynamicToolAgent, RunnerMetrics
 from toolcrib_runner.adapters.openai_model import OpenAIModel
-from toolcrib_runner.loop import Bounds, Outcome, Report, TaskLoop, Way
+from toolcrib_runner.loop import TaskLoop
 from toolcrib_runner.modes.kinds import Dialect, Mode
 from toolcrib_runner.ready_sets import ReadySets
 from toolcrib_runner.session.conversation import CUT
+from toolcrib_runner.tasks import Bounds, Outcome, Report, Way
 
 TOKEN = "token-1"
 MODES = [Mode.STATIC, Mode.DYNAMIC, Mode.CACHED, Mode.BATCHED, Mode.HYBRID]

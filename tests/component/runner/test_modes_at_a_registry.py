@@ -17,10 +17,11 @@ from registry_harness import ManualClock, RunningRegistry, backend, binding, run
 from stub_server import Answer, Asked, answering
 from toolcrib_runner import DynamicToolAgent, TokenFile, main, scripted
 from toolcrib_runner.adapters.openai_model import OpenAIModel
-from toolcrib_runner.loop import Bounds, Outcome, Report, TaskLoop, Way
+from toolcrib_runner.loop import TaskLoop
 from toolcrib_runner.modes.kinds import Dialect, Mode
 from toolcrib_runner.ready_sets import ReadySets
 from toolcrib_runner.settings import RunnerSettings
+from toolcrib_runner.tasks import Bounds, Outcome, Report, Way
 from toolcrib_runner.tokens import TokenSource
 
 MODES = [Mode.STATIC, Mode.DYNAMIC, Mode.CACHED, Mode.BATCHED, Mode.HYBRID]

@@ -24,9 +24,10 @@ from toolcrib_runner import (
     scripted,
 )
 from toolcrib_runner.adapters.openai_model import OpenAIModel
-from toolcrib_runner.loop import Outcome, TaskLoop
+from toolcrib_runner.loop import TaskLoop
 from toolcrib_runner.ports import Function, Message, Observer, Reply
 from toolcrib_runner.session.conversation import Session
+from toolcrib_runner.tasks import Outcome
 
 # Slow polling: what arrives within the deadlines below arrived by the live stream.
 PACE = Pace(first_retry=0.05, longest_retry=0.2, poll=60, settle=0.5, safety=60)

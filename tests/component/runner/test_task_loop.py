@@ -18,9 +18,10 @@ from stub_server import Answer, Asked, answering
 from toolcrib_runner import DynamicToolAgent, Pace, RunnerMetrics, health, scripted
 from toolcrib_runner.adapters.openai_model import OpenAIModel
 from toolcrib_runner.discovery import Rediscovery
-from toolcrib_runner.loop import Bounds, Outcome, TaskLoop, Way
+from toolcrib_runner.loop import TaskLoop
 from toolcrib_runner.ports import Function, FunctionCall, Message, Model, Reply
 from toolcrib_runner.session.conversation import CUT, MAX_RESULT
+from toolcrib_runner.tasks import Bounds, Outcome, Way
 
 FAST = Pace(first_retry=0.02, longest_retry=0.1, poll=0.05, settle=0.05, safety=30)
 TOKEN = "token-1"

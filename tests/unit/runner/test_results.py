@@ -3,7 +3,7 @@
 import json
 
 from toolcrib_runner import results
-from toolcrib_runner.loop import CallRecord, Outcome, Report
+from toolcrib_runner.tasks import CallRecord, Outcome, Report
 from toolcrib_runner.usage import Usage
 
 
