@@ -162,7 +162,7 @@ def test_the_roles_hold_every_right_that_is_used_and_no_other(
         replica.audit = AuditHead(chain="registry-0@a", seq=1, hash="0" * 64)
         apply(slice_of(replica, ready=False))
         with running(operator):
-            apply(tool("calculator"), binding("planner", ["calculator:use"]),
+            apply(tool("calculator"), *(binding(name, ["calculator:use"]) for name in ("planner", "run")),
                   cluster_binding("auditor", ["calculator:use"], namespaces=["heist"]),
                   manifest("Agent", "stopped", "heist", suspended=True),
                   manifest("ToolCanary", "words", "heist", tool="calculator", candidate={"description": "Other words"}),
@@ -174,6 +174,7 @@ def test_the_roles_hold_every_right_that_is_used_and_no_other(
             for run, right in (
                 ({}, ("patch", "apps", "deployments")),
                 ({"task": "count"}, ("delete", "apps", "deployments")),
+                ({"task": "count"}, ("create", "batch", "jobs")),
                 ({"task": "count more"}, ("delete", "batch", "jobs")),
             ):
                 apply(manifest("Agent", "run", "heist", run=run, model=model))
