@@ -29,7 +29,8 @@ MODULES: Mapping[str, Sequence[str]] = {
     "toolcrib_cli": (
         "toolcrib_cli.main", "toolcrib_cli.local.up", "toolcrib_cli.commands.agents_view", "toolcrib_cli.client",
         "toolcrib_cli.prediction", "toolcrib.view", "toolcrib_cli.example_tools", "toolcrib_cli.bridge.run",
-        "toolcrib_cli.local.accounts",
+        "toolcrib_cli.local.accounts", "toolcrib_cli.session_store.database", "toolcrib_cli.sessions.running",
+        "toolcrib_cli.sessions.preflight", "toolcrib_cli.sessions.team", "toolcrib_cli.sessions.comparison",
     ),
     "toolcrib_registry.main": ("toolcrib_registry.main", "toolcrib_registry.compose"),
     "toolcrib_operator.main": ("toolcrib_operator.main",),
