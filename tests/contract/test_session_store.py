@@ -1,5 +1,6 @@
 """The sessions' store keeps its promises on SQLite and on PostgreSQL alike."""
 
+import socket
 import threading
 from pathlib import Path
 
@@ -228,6 +229,13 @@ def test_a_server_that_is_gone_is_one_error_without_a_password() -> None:
     assert failed.value.hint
 
 
+def test_a_server_that_never_answers_is_one_error_after_seconds() -> None:
+    require_postgres()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        with pytest.raises(StoreError, match="timeout"):
+            Database.at(f"postgresql://u@127.0.0.1:{silent.getsockname()[1]}/d")
+
+
 @pytest.mark.parametrize(
     ("address", "said"),
     [("mysql://x", "a store is SQLite or PostgreSQL"), ("nothing", "URL is not valid"),
@@ -259,3 +267,21 @@ def test_what_is_no_database_is_one_error(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b"no database" * 1000)
     with pytest.raises(StoreError, match="file is not a database"):
         Database.in_folder(tmp_path)
+
+
+def test_what_retention_deletes_is_in_no_file_any_more(tmp_path: Path) -> None:
+    secret = "the-combination-is-31-07"
+    with Database.in_folder(tmp_path) as database:
+        records = Records(database, lambda: 1000.0)
+        records.create("s", "vault", "{}", holder="a", keeps=True, retention=60.0)
+        records.begin_turn("s", "a", 1, "hacker")
+        records.end_turn("s", "a", 1, Ended("answered", answer=secret))
+        records.leave("s", "a", State.FINISHED)
+
+    def held() -> bool:
+        return secret.encode() in b"".join(file.read_bytes() for file in tmp_path.iterdir())
+
+    assert held()
+    with Database.in_folder(tmp_path) as database:
+        assert Records(database, lambda: 2000.0).forget_expired() == 1
+    assert not held()

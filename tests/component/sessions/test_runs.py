@@ -38,9 +38,10 @@ def ready(
     searchable: bool = False,
     registry: SmallRegistry | None = None,
     seconds: float = 300.0,
+    dialect: str = "native",
 ) -> Iterator[team.Team]:
     """A session's team at a small registry with these tools; without a model's URL with the scripted model."""
-    common = {"account": "heist/a", "mode": mode, "bounds": {"seconds": seconds}}
+    common = {"account": "heist/a", "mode": mode, "dialect": dialect, "bounds": {"seconds": seconds}}
     agents = [common | {"name": f"a{n}", "prompt": p} for n, p in enumerate(prompts)]
     facts = {"name": "n", "messages": "keep" if keep else "discard"}
     made = definition.Definition.model_validate({"session": facts, "model": {"url": model}, "agents": agents})
@@ -182,6 +183,17 @@ def test_a_turn_whose_token_is_refused_fails_with_the_reason_and_the_next_one_go
         turns = records.turns("s")
     assert [t.outcome for t in turns] == ["answered", "stopped", "answered"]
     assert turns[1].error == "the registry does not accept the token of heist/a"
+
+
+def test_an_agent_whose_model_writes_its_calls_as_text_makes_them(tmp_path: Path) -> None:
+    with (
+        Database.in_folder(tmp_path) as database,
+        model_stub.serving([model_stub.text("CALL: look {}"), model_stub.text("done")]) as model,
+        ready(tmp_path, {"look": lambda: "ok"}, ["Look."], model=model.url, dialect="text") as made,
+    ):
+        records = Records(database)
+        assert begun(records, made).until_done() is State.FINISHED
+        assert [(call.tool, call.outcome) for call in records.calls("s")] == [("look", "ok")]
 
 
 @pytest.mark.parametrize("begun_answer", [b"", b'{"id": "1", "object": "chat.compl'])

@@ -193,12 +193,18 @@ def test_an_agent_that_never_ends_is_ended_by_its_bounds(local: LocalMode, tmp_p
     def say(request: dict[str, Any]) -> dict[str, Any]:
         return model_stub.function("listen", {"n": next(numbers)})
 
+    bounds = {"replies": 5, "tokens": 500, "seconds": 0.5}
     with model_stub.serving(say) as model:
-        endless = crew("Go on for ever.", model={"url": model.url, "name": "m"}, bounds={"replies": 5})
-        file = written(tmp_path, endless, crew("call listen {}", "second"))
+        endless = {"model": {"url": model.url, "name": "m"}}
+        agents = [
+            crew("Go on for ever.", name, bounds={"replies": 1000} | {name: most}, **endless)
+            for name, most in bounds.items()
+        ]
+        file = written(tmp_path, *agents, crew("call listen {}", "last"))
         assert session(local, "run", file, "--id", "endless").returncode == 0
-    first, second = shown(local, "endless")["turns"]
-    assert (first["outcome"], first["replies"], second["outcome"]) == ("out_of_turns", 5, "answered")
+    turns = shown(local, "endless")["turns"]
+    assert [turn["outcome"] for turn in turns] == ["out_of_turns", "out_of_tokens", "out_of_time", "answered"]
+    assert turns[0]["replies"] == 5
 
 
 def test_an_answer_of_a_megabyte_is_kept_in_part_and_told_in_part(local: LocalMode, tmp_path: Path) -> None:

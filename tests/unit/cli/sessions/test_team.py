@@ -1,4 +1,4 @@
-"""Which model is given the key of the environment."""
+"""Which model is given which key."""
 
 from pathlib import Path
 
@@ -28,3 +28,24 @@ def test_the_key_of_the_environment_goes_to_openai_and_to_its_base_url_alone(
         made, "http://127.0.0.1:1", folder=tmp_path, mint=lambda account: lambda: "t", environ=environ.get
     ) as composed:
         assert composed.model(made.agents[0])._client._refresh_api_key() == sent
+
+
+def test_a_key_file_beside_the_session_is_the_key_of_its_model_alone(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("of-the-file\n")
+    own = {"url": "https://models.example/v1", "keyFile": "key"}
+    agents = [
+        {"name": "a", "account": "h/a", "prompt": "x", "model": own},
+        {"name": "b", "account": "h/b", "prompt": "x"},
+    ]
+    made = Definition.model_validate(
+        {"session": {"name": "n"}, "model": {"url": "https://other.example/v1"}, "agents": agents}
+    )
+    with team.composed(
+        made,
+        "http://127.0.0.1:1",
+        folder=tmp_path,
+        mint=lambda account: lambda: "t",
+        environ=lambda name: None,
+    ) as composed:
+        keys = [composed.model(agent)._client._refresh_api_key() for agent in made.agents]
+    assert keys == ["of-the-file", "none"]
