@@ -28,7 +28,9 @@ class Registry:
     def handle(self, request: Request) -> None:
         if request.path == self._drips:
             request.write(b"HTTP/1.1 200 OK\r\nx-more: ")
-            while not request.gone(0.2):
+            for _ in range(100):
+                if request.gone(0.2):
+                    break
                 request.write(b"x")
             request.last()
         elif request.path in self._silent:

@@ -18,7 +18,7 @@ import model_stub
 from local_mode import HEIST, LocalMode
 from manifests import binding, tool
 from realparts.postgres_server import Postgres
-from realparts.processes import Child
+from realparts.processes import Child, end, spawn, wait_until
 from realparts.required import require_postgres
 from slow_backend import SlowBackend, slow_backend
 from stub_server import Answer, answering
@@ -77,12 +77,12 @@ def crew(prompt: str, name: str = "crew", **fields: Any) -> dict[str, Any]:
     return {"name": name, "account": "heist/crew", "prompt": prompt} | fields
 
 
-def started(local: LocalMode, *arguments: str, group: str = "session") -> Child:
+def started(local: LocalMode, *arguments: str) -> Child:
     environ = {**os.environ, "TOOLCRIB_DATA": str(local.data), "TOOLCRIB_URL": local.url}
     child = Child(
         "toolcrib session",
-        [sys.executable, "-m", "toolcrib_cli", group, *arguments],
-        log=local.data.parent / f"{group}.log",
+        [sys.executable, "-m", "toolcrib_cli", "session", *arguments],
+        log=local.data.parent / "session.log",
         env=environ,
     )
     child.start()
@@ -452,20 +452,27 @@ def test_a_session_that_runs_is_not_resumed_and_stops_after_its_turn_when_it_is_
 def test_top_follows_a_session_while_it_runs_until_ctrl_c(
     local: LocalMode, tmp_path: Path, held: SlowBackend
 ) -> None:
-    top = started(local, "top", group="sessions")
-    run = started(local, "run", written(tmp_path, crew("call listen {}")), "--id", "watched")
-    try:
+    log = tmp_path / "top"
+    environ = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"} | {
+        "TOOLCRIB_DATA": str(local.data)
+    }
+    with ExitStack() as stack:
+        out = stack.enter_context(log.open("wb"))
+        # a program of its own, not a fork of one: what it prints goes through its own buffer
+        top = spawn(
+            [sys.executable, "-m", "toolcrib_cli", "sessions", "top"], stdout=out, stderr=out, env=environ
+        )
+        stack.callback(end, top)
+        run = started(local, "run", written(tmp_path, crew("call listen {}")), "--id", "watched")
+        stack.callback(run.stop)
         assert held.began.get(timeout=60) == "/listen"
-        top.wait_ready(lambda: "watched\trunning\tcrew\t1\t1\t0\t0" in top.log.read_text(), 30)
+        wait_until(lambda: "watched\trunning\tcrew\t1\t1\t0\t0" in log.read_text(), 30)
         held.answer()
         assert run.wait(60) == 0
-        top.wait_ready(lambda: "watched\tfinished\tcrew\t1\t1\t0\t0" in top.log.read_text(), 30)
+        wait_until(lambda: "watched\tfinished\tcrew\t1\t1\t0\t0" in log.read_text(), 30)
         os.kill(top.pid, signal.SIGINT)
         assert top.wait(30) == 130
-    finally:
-        run.stop()
-        top.stop()
-    assert "Traceback" not in top.log.read_text()
+    assert "Traceback" not in log.read_text()
 
 
 def test_ctrl_c_leaves_it_paused_so_that_it_is_resumed_at_once(
