@@ -43,7 +43,7 @@ def test_continuous_integration_runs_it_where_real_parts_are_required() -> None:
     listed = subprocess.run(
         [ROOT / ".ci" / "run", "--list"], capture_output=True, text=True, check=True
     ).stdout
-    source = (ROOT / "tests" / "support" / "ci" / "run.py").read_text()
+    source = (ROOT / "tests" / "support" / "ci" / "steps.py").read_text()
 
     assert re.search(r"^fresh-machine .*make fresh-machine-test$", listed, re.MULTILINE)
     assert '("fresh-machine-test", "TOOLCRIB_REQUIRE_REAL=1")' in source
