@@ -11,6 +11,7 @@ script imports this.
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -100,6 +101,15 @@ class Postgres(processes.Server):
         self.process.start()
         self.process.wait_ready(self._answers, 60, interval=0.05)
         return self
+
+    def kill(self) -> None:
+        """SIGKILL, to the processes of its connections too: each is a session of its own and would end a statement first."""
+        pid = self.process.pid
+        connections = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        super().kill()
+        for each in connections:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(each), signal.SIGKILL)
 
     def database(self, name: str) -> str:
         """Make an empty database; its URL for SQLAlchemy."""
