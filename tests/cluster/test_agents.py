@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import os
 import statistics
 import threading
@@ -112,6 +113,8 @@ def test_it_is_stopped_on_every_replica_by_every_way_within_a_second_and_has_all
     )
     # one moment in which this machine stands still is no news about the product
     assert statistics.median_low(took) < PROMISED, took
+    # the promise is of 99 in a hundred: a few turns cannot show that
+    assert TURNS < 100 or sorted(took)[math.ceil(0.99 * TURNS) - 1] < PROMISED, took
     assert seen(cluster, victim) == [["calculator", "slow"]] * 3
 
 
