@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from toolcrib.errors import Finding
 from toolcrib.resources.kinds import Resource
@@ -16,9 +16,11 @@ NOTHING: dict[str, Any] = {}
 """Of the many objects that have none of it. Nobody writes to it."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Ref:
-    """Which object: kind, `namespace/name` (or the name alone, where there is no namespace)."""
+class Ref(NamedTuple):
+    """Which object: kind, `namespace/name` (or the name alone, where there is no namespace).
+
+    A tuple, since its hash is taken for each look at one of many thousand objects.
+    """
 
     kind: str
     key: str
