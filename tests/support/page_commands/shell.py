@@ -73,7 +73,12 @@ class Reader:
         words = shlex.split(command.strip(), comments=True)
         if words[0] == "make":
             dry = subprocess.run(
-                ["make", "-n", *words[1:]], cwd=ROOT, capture_output=True, text=True, check=True
+                ["make", "-n", *words[1:]],
+                cwd=ROOT,
+                env=_environment(self._folder, self._bin),
+                capture_output=True,
+                text=True,
+                check=True,
             ).stdout.splitlines()
             words = ["toolcrib", *shlex.split(dry[-1].partition("/toolcrib ")[2])]
         key = shlex.join(words)
@@ -129,7 +134,8 @@ def _environment(home: Path, programs: Path) -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("TOOLCRIB_", "XDG_", "KUBE"))
+        # `make test ARGS=…` would give its arguments to each `make` of a page
+        if not name.startswith(("TOOLCRIB_", "XDG_", "KUBE", "MAKE")) and name != "ARGS"
     }
     return {**kept, "HOME": str(home), "PATH": f"{programs}:{os.environ['PATH']}", "PYTHONUNBUFFERED": "1"}
 
