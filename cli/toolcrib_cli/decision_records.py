@@ -25,7 +25,7 @@ def moment(text: str, now: datetime | None = None) -> str:
     """A time as records have it: RFC 3339, a date, or a duration ago such as `90m` or `7d`.
 
     Raises:
-        CliError: it is none of these.
+        CliError: it is in another form.
     """
     try:
         return audit_chain.timestamp(_instant(text, now or datetime.now(UTC)).timestamp())

@@ -177,7 +177,7 @@ class InFlight:
         group = self._groups.get(key)
         if group is None:
             # the token's own dates were looked at when the call began
-            group = self._groups[key] = _Group(_lasting(held.identity), held.tool_id, held.decision)
+            group = self._groups[key] = _Group(_lasting(held.identity), held.tool.tool_id, held.decision)
             if held.decided is not None:
                 group.begin(held.tool, *held.decided)
         decision = group.look_at(held, self._state.snapshot, self._clock.now())
@@ -220,7 +220,7 @@ class Hold:
         charged: frozenset[str],
         decided: tuple[Snapshot, float] | None,
     ) -> None:
-        self.identity, self.tool, self.tool_id = identity, tool, tool.tool_id
+        self.identity, self.tool = identity, tool
         self.decision, self.charged, self.decided = decision, charged, decided
         self.version = -1
         """Of its group, when it was looked at whether the bindings it was charged to still grant it."""
