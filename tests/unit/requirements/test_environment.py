@@ -11,9 +11,9 @@ TOO_OLD = 'case "$*" in *version_info*) echo 3 10;; esac'
 BROKEN = "exit 127"
 
 
-def complete(version: str) -> str:
-    """A Python of this version, which notes that it was asked for an environment, and fails at it."""
-    answer = f'*version_info*) echo {version};; --version) echo "Python {version.replace(" ", ".")}";;'
+def complete(version: str, microseconds: int = 0) -> str:
+    """A Python of this version and speed, which notes that it was asked for an environment, and fails at it."""
+    answer = f'*perf_counter*) echo {microseconds};; *version_info*) echo {version};; --version) echo "Python {version.replace(" ", ".")}";;'
     return f'case "$*" in *venv\\ /*) echo asked >> "$0.log"; exit 1;; {answer} esac'
 
 
@@ -64,6 +64,35 @@ def test_the_python_that_is_named_is_taken_before_all_others(tmp_path: Path) -> 
 
     assert (tmp_path / "bin" / "python3.11.log").exists()
     assert not (tmp_path / "bin" / "python3.12.log").exists()
+
+
+def test_of_pythons_of_one_version_one_that_is_much_faster_is_taken_and_said(tmp_path: Path) -> None:
+    pythons = {
+        "python3.12": complete("3 12", 9_000),
+        "python3": complete("3 12", 5_000),
+        "python": complete("3 11", 1_000),
+    }
+
+    done = run(tmp_path, pythons)
+
+    assert [each.name for each in (tmp_path / "bin").glob("*.log")] == ["python3.log"]
+    programs = tmp_path / "bin"
+    assert f"{programs / 'python3'} is much faster than {programs / 'python3.12'}" in done.stdout
+
+
+def test_a_python_that_is_a_little_faster_changes_nothing_nor_does_one_beside_the_one_that_is_named(
+    tmp_path: Path,
+) -> None:
+    pythons = {"python3.12": complete("3 12", 6_000), "python3": complete("3 12", 5_000)}
+    run(tmp_path, pythons)
+    assert (tmp_path / "bin" / "python3.12.log").exists()
+
+    slow = tmp_path / "named"
+    slow.mkdir()
+    path = os.path.join(slow, "bin", "python3.12")
+    run(slow, {"python3.12": complete("3 12", 9_000), "python3": complete("3 12", 1)}, PYTHON=path)
+
+    assert [each.name for each in (slow / "bin").glob("*.log")] == ["python3.12.log"]
 
 
 def test_a_failure_ends_with_what_did_not_work(tmp_path: Path) -> None:
