@@ -136,7 +136,9 @@ def _provide_source() -> None:
         (archive,) = folder.glob("mcp-*.tar.gz")
         with tarfile.open(archive) as tar:
             members = [each for each in tar if SDK_EXAMPLE in each.name.split("/", 1)[-1]]
-            tar.extractall(folder, members=members, filter="data")
+            # Debian's Python 3.11.2 has none; the archive is known by its hash
+            tar.extraction_filter = getattr(tarfile, "data_filter", None)
+            tar.extractall(folder, members=members)
         archive.unlink()
 
 
