@@ -15,13 +15,14 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, TextIO
 
 from toolcrib import entropy
+from toolcrib.telemetry.batch import Batch
 from toolcrib.text import escape
 
 FORMAT, LEVEL = "TOOLCRIB_LOG_FORMAT", "TOOLCRIB_LOG_LEVEL"
@@ -164,32 +165,60 @@ class TextLines(logging.Formatter):
         return scrubbed("\n".join([shown, *(f"    | {escape(part)}" for part in trace.splitlines())]))
 
 
+_Said = tuple[float, str, Mapping[str, str | float | None]]
+"""When, what `_source` makes of who said it, and the message."""
+
+
 class _JsonHandler(logging.StreamHandler[TextIO]):
-    """Writes lines of JSON; a flat message may come without a record."""
+    """Writes lines of JSON; a flat message may come without a record, and is written a moment later."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
         self.setFormatter(JsonLines())
         self._second, self._prefix = -1, ""
+        self._batch = Batch[_Said](self._write, self.lock)
 
     def say(self, logger: str, level: int, fields: Mapping[str, str | float | None]) -> None:
-        """Write what `format` makes of a record with this message."""
-        now = time.time()
-        second = math.floor(now)
-        parts = [_source(logger, level)]
+        """Write what `format` makes of a record with this message, before the next record."""
+        self.acquire()
+        try:
+            self._batch.add((time.time(), _source(logger, level), fields))
+        finally:
+            self.release()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record."""
+        self._batch.flush()
+        super().emit(record)
+
+    def flush(self) -> None:
+        """Write what waits."""
+        self.acquire()
+        try:
+            self._batch.flush()
+            super().flush()
+        finally:
+            self.release()
+
+    def _write(self, said: list[_Said]) -> None:
+        try:
+            self.stream.write("".join(map(self._line, said)))
+            self.stream.flush()
+        except Exception:  # a stream that is closed or full: `logging` has its way with that
+            self.handleError(logging.makeLogRecord({"msg": said[0][2]}))
+
+    def _line(self, said: _Said) -> str:
+        now, source, fields = said
+        parts = [source]
         for key, value in fields.items():
             text = _QUOTED(value) if type(value) is str else "null" if value is None else repr(value)
             parts.append(f'"{key}": {text}')
-        self.acquire()
-        try:
-            if second != self._second:
-                made = datetime.fromtimestamp(second, UTC).isoformat()
-                self._second, self._prefix = second, made.removesuffix("+00:00")
-            moment = f"{self._prefix}.{int((now - second) * 1000):03d}+00:00"
-            self.stream.write(scrubbed(f'{{"ts": "{moment}", {", ".join(parts)}}}') + self.terminator)
-            self.stream.flush()
-        finally:
-            self.release()
+        second = math.floor(now)
+        if second != self._second:
+            made = datetime.fromtimestamp(second, UTC).isoformat()
+            self._second, self._prefix = second, made.removesuffix("+00:00")
+        moment = f"{self._prefix}.{int((now - second) * 1000):03d}+00:00"
+        return scrubbed(f'{{"ts": "{moment}", {", ".join(parts)}}}') + self.terminator
 
 
 @lru_cache(maxsize=64)
@@ -200,15 +229,15 @@ def _source(logger: str, level: int) -> str:
 def say(logger: logging.Logger, level: int, fields: dict[str, str | float | None]) -> None:
     """Log a message of texts, finite numbers and None, with its own `request_id`, as `logger.log(level, fields)` would.
 
-    Where nobody but our own handler sees it, no record is made: that costs more than all the rest of the line.
+    Where nobody but our own handler sees it, no record is made: that costs more than all the rest of the line. On an event
+    loop it is written a few milliseconds later (`batch`).
     """
     if not logger.isEnabledFor(level):
         return
     handler = _output.handler
     if handler is not None and hook.ids is None and _is_alone(handler, logger):
-        with suppress(Exception):  # a stream that is closed or full: `logging` has its way with that
-            handler.say(logger.name, level, fields)
-            return
+        handler.say(logger.name, level, fields)
+        return
     # `log` would look for who called it, which is here
     logger.handle(logger.makeRecord(logger.name, level, __file__, 0, fields, (), None))
 

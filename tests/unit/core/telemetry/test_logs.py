@@ -1,5 +1,6 @@
 """The form of the services' logs, and what never gets into them."""
 
+import asyncio
 import io
 import json
 import logging
@@ -253,3 +254,48 @@ def test_who_else_looks_at_records_is_given_one(logger: logging.Logger) -> None:
     assert [record.msg for record in seen] == [SAID]
     assert text.count("\n") == 1
     assert "status=200" in written("text", lambda: logs.say(logger, logging.INFO, SAID))
+
+
+def test_on_an_event_loop_a_line_is_written_a_moment_later_and_before_what_is_logged_after_it(
+    logger: logging.Logger,
+) -> None:
+    written = asyncio.Event()
+
+    class Stream(io.StringIO):
+        def flush(self) -> None:
+            written.set()
+
+    stream = Stream()
+    logs.configure({"TOOLCRIB_LOG_FORMAT": "json"}, stream=stream)
+
+    def said() -> list[str]:
+        return [json.loads(line)["message"] for line in stream.getvalue().splitlines()]
+
+    async def work() -> list[list[str]]:
+        found = []
+        logs.say(logger, logging.INFO, {"message": "1"})
+        found.append(said())
+        logger.info("2")
+        found.append(said())
+        logs.say(logger, logging.INFO, {"message": "3"})
+        logging.getLogger().handlers[0].flush()  # as at the end of the process
+        found.append(said())
+        logs.say(logger, logging.INFO, {"message": "4"})
+        written.clear()
+        await asyncio.wait_for(written.wait(), 30)
+        return found
+
+    assert asyncio.run(work()) == [[], ["1", "2"], ["1", "2", "3"]]
+    assert said() == ["1", "2", "3", "4"]
+
+
+def test_a_line_for_a_stream_that_is_closed_harms_nobody(
+    logger: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream = io.StringIO()
+    logs.configure({"TOOLCRIB_LOG_FORMAT": "json"}, stream=stream)
+    stream.close()
+
+    logs.say(logger, logging.INFO, SAID)
+
+    assert "closed file" in capsys.readouterr().err  # as `logging` says of any of its lines
