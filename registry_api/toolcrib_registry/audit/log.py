@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar, copy_context
 from enum import StrEnum
+from functools import partial
 from typing import Any, Literal
 
 from toolcrib.audit import chain as audit_chain
@@ -23,11 +24,12 @@ from toolcrib.authorizer import Action, Decision, Reason
 from toolcrib.identity import Identity
 from toolcrib.snapshot import Snapshot
 from toolcrib.telemetry import logs
+from toolcrib.telemetry.batch import Batch
 from toolcrib.wire.publish import AuditHead, PublishedTool
 from toolcrib_registry.audit import loads
 from toolcrib_registry.audit.basis import Basis, evidence, evidence_of_view
 from toolcrib_registry.audit.folding import Folding, Key, Record
-from toolcrib_registry.audit.writer import Writer
+from toolcrib_registry.audit.writer import Durable, Writer
 from toolcrib_registry.clock import Clock, whole_milliseconds
 from toolcrib_registry.policy.state import CallerView
 
@@ -92,6 +94,7 @@ class DecisionLog:
         self._strict, self._strict_seconds = strict, strict_seconds
         self._refusals = refusals or Folding()
         self._reads = reads or Folding(keys=20_000, fold=False)
+        self._later = Batch(_call_all)
         self._trouble = logs.Trouble(log)
 
     @property
@@ -109,6 +112,12 @@ class DecisionLog:
         """The last record on the disk: what the operator keeps where the registry cannot write."""
         head = self._writer.head if self._writer is not None else None
         return None if head is None else AuditHead(chain=head.chain, seq=head.seq, hash=head.hash)
+
+    def later(self, record: Callable[[], None]) -> None:
+        """Call `record` in a moment, in this context: it records what is over. What is recorded otherwise, and a change of policy,
+        comes after it."""
+        if self._writer is not None:
+            self._later.add(partial(copy_context().run, record))
 
     def listed(
         self, action: Action, caller_view: CallerView, *, found: int | None = None, mode: str | None = None
@@ -266,7 +275,7 @@ class DecisionLog:
         record |= self._shown(arguments, tool) | {"phase": "begin"}
         record |= {"fallback_for": fallback_for} if fallback_for else {}
         try:
-            if self._writer.stuck(self._strict_seconds) or not self._writer.put(_stamped(record), durable):
+            if self._writer.stuck(self._strict_seconds) or not self._put(record, durable):
                 raise AuditUnavailable
             async with asyncio.timeout(self._strict_seconds):
                 await done
@@ -280,6 +289,7 @@ class DecisionLog:
     def policy_changed(self, snapshot: Snapshot) -> None:
         """What follows is decided by `snapshot`."""
         if self._writer is not None:
+            self._later.flush()
             self._writer.state(snapshot)
 
     def due(self, everything: bool = False) -> list[Record]:
@@ -294,6 +304,7 @@ class DecisionLog:
     def close(self) -> None:
         """Write what waits and the end of the chain."""
         if self._writer is not None:
+            self._later.flush()
             writer, self._writer = self._writer, None
             writer.close()
 
@@ -362,9 +373,18 @@ class DecisionLog:
         if self._reads.admit(key, _caller(identity), record, self._clock.elapsed(), least=READS):
             self._put(record | details)
 
-    def _put(self, record: Record) -> None:
+    def _put(self, record: Record, durable: Durable | None = None) -> bool:
         assert self._writer is not None
-        self._writer.put(_stamped(record))
+        self._later.flush()
+        return self._writer.put(_stamped(record), durable)
+
+
+def _call_all(records: list[Callable[[], None]]) -> None:
+    for record in records:
+        try:
+            record()
+        except Exception:  # the others' turn comes all the same
+            log.exception("a call could not be recorded")
 
 
 def _known(identity: Identity | None, reason: str) -> tuple[Identity | None, str]:

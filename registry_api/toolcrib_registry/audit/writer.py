@@ -41,7 +41,7 @@ Durable = Callable[[], None]
 
 AT_A_TIME = 128
 """Records of one write."""
-TOGETHER = 0.005
+TOGETHER = 0.02
 """Seconds for which records are collected when nobody waits for them."""
 TICK = 0.5
 """Seconds between two looks at what is due, at the disk and at the file's place; and until a failed write is tried again."""

@@ -56,11 +56,11 @@ class _Group:
     _tool: PublishedTool | None = None
     _policy: Policy | None = None
 
-    def begin(self, tool: PublishedTool, snapshot: Snapshot, at: float) -> None:
-        """The decision is that of `at`, about `tool` by `snapshot`: it is not made a second time."""
+    def begin(self, tool: PublishedTool, snapshot: Snapshot, until: float) -> None:
+        """The decision is about `tool` by `snapshot`, and holds until then: it is not made a second time."""
         if tool is snapshot.governed(self.tool_id):  # not a candidate of it
             self._snapshot, self._tool, self._policy = snapshot, tool, snapshot.policy
-            self.until = next_change(self.identity, snapshot.policy, at)
+            self.until = until
 
     def look(self, snapshot: Snapshot, now: float) -> Decision:
         """The decision of this moment: made again where something that it rests on has changed."""
@@ -145,7 +145,7 @@ class InFlight:
 
         Leaving it raises `Revoked`, at once, where the call is not granted any more. `decision` is the one that let it in;
         `charged` are the UIDs of the bindings that it was charged to, if that is over; `decided` by what it was decided,
-        and when, where that is known.
+        and until when it holds, where that is known.
         """
         return Hold(self, identity, tool, decision, charged, decided)
 

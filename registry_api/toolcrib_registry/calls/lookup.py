@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from toolcrib.authorizer import Action, Decision, decide
+from toolcrib.authorizer import Action, Decision
 from toolcrib.view import AmbiguousName
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
 from toolcrib_registry.audit.basis import Basis
@@ -131,7 +131,7 @@ async def find(
         parts.refusals.add(action, caller_view, name)
         return None
     at = whole_milliseconds(parts.clock.now()) if at is None else at
-    decision = decide(caller_view.identity, tool, action, caller_view.snapshot.policy, at)
+    decision = caller_view.decide(tool, action, at)
     if not decision.allowed:  # the clock has moved on since the view was made
         parts.refusals.add(action, caller_view, name)
         return None
@@ -150,8 +150,9 @@ def note(
     arguments: dict[str, Any] | None = None,
     seconds: float | None = None,
     confirmation: Mapping[str, str] | None = None,
+    at: float | None = None,
 ) -> None:
-    """Write one record about one named tool."""
+    """Write one record about one named tool, of `at` in whole milliseconds, now where that is None."""
     parts.decisions.decided(
         action,
         named.caller_view.identity,
@@ -162,6 +163,7 @@ def note(
         outcome=outcome,
         arguments=arguments,
         seconds=seconds,
+        at=at,
         basis=named.basis,
         fallback_for=named.fallback_for,
         confirmation=confirmation,

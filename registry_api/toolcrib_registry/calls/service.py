@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -30,6 +31,7 @@ from toolcrib_registry.calls.confirmations import Given
 from toolcrib_registry.calls.errors import ToolError, UpstreamTimeout
 from toolcrib_registry.calls.in_flight import Revoked
 from toolcrib_registry.calls.lookup import Named, Parts, ambiguous, find, note
+from toolcrib_registry.clock import whole_milliseconds
 from toolcrib_registry.failures import Failure, Unauthenticated
 from toolcrib_registry.identity.authenticator import Asker
 
@@ -178,7 +180,7 @@ async def governed(
             identity, named.tool, named.caller_view.snapshot.policy, named.decision.binding
         )
         # outermost: it looks once more when all else is done, and what waits for a counter or a disk is cut too
-        decided = None if named.at is None else (named.caller_view.snapshot, named.at)
+        decided = None if named.at is None else (named.caller_view.snapshot, named.caller_view.until)
         held = parts.in_flight.hold(identity, named.tool, named.decision, decided=decided)
         async with held as hold, charged as by:
             if by.binding is not None:
@@ -214,10 +216,15 @@ async def governed(
         if outcome != "ok":
             told = {"agent": identity.label, "outcome": outcome, "ms": round(seconds * 1000, 1)}
             log.info("call failed: %s", outcome, extra=logs.about_object("Tool", named.tool.tool_id, **told))
-        note(
-            parts, Action.CALL, named, outcome,
-            arguments=arguments, seconds=seconds, confirmation=confirmation,
+        record = partial(
+            note, parts, Action.CALL, named, outcome,
+            arguments=arguments, seconds=seconds, confirmation=confirmation, at=whole_milliseconds(parts.clock.now()),
         )  # fmt: skip
+        # nobody waits for the record of a call that went well, and the answer goes out before it
+        if outcome == "ok":
+            parts.decisions.later(record)
+        else:
+            record()
     return named, answer
 
 

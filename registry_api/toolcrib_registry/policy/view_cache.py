@@ -11,17 +11,21 @@ import hashlib
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Container
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from toolcrib.audit.callers import Caller
+from toolcrib.authorizer import Action, Decision, decide
 from toolcrib.identity import Identity
 from toolcrib.snapshot import Snapshot
 from toolcrib.view import View
+from toolcrib.wire.publish import PublishedTool
 
 MOST = 4096
 """Caller views remembered at one time."""
 BYTES = 128 << 20
+CALLS = 8
+"""Tools of which a caller view remembers how calls of them were decided."""
 _CALLER_VIEW, _TEXT, _TOOL = 1536, 128, 400
 """Estimated bytes of a caller view; of each scope and group in it; of each tool in a view's mappings, strings not counted
 that the snapshot holds anyhow."""
@@ -59,6 +63,7 @@ class CallerView:
     """Whether it has all that the identity may see."""
     caller: Caller | None = None
     """What of the identity decides, once a record names it."""
+    _calls: dict[str, tuple[PublishedTool, Decision]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def view(self) -> View:
@@ -69,6 +74,19 @@ class CallerView:
     def revision(self) -> str:
         """Names the content of the view, not the registry's revision: that would tell of what is hidden."""
         return self.view.digest[:16]
+
+    def decide(self, tool: PublishedTool, action: Action, now: float) -> Decision:
+        """Whether the identity may do `action` with `tool` by this snapshot. A call is decided once for as long as the view holds:
+        until then nothing that decides it changes."""
+        if action is not Action.CALL or not self.since <= now < self.until:
+            return decide(self.identity, tool, action, self.snapshot.policy, now)
+        known = self._calls.get(tool.tool_id)
+        if known is None or known[0] is not tool:  # it may be a candidate of it
+            if len(self._calls) >= CALLS:
+                self._calls.clear()
+            known = tool, decide(self.identity, tool, action, self.snapshot.policy, now)
+            self._calls[tool.tool_id] = known
+        return known[1]
 
     def without(self, namespaces: Container[str], scopes: tuple[str, ...]) -> CallerView:
         """The same without the tools of some namespaces, and with no other scopes than these."""

@@ -1,20 +1,26 @@
 """What a record tells besides the decision: the session that its caller claims, all tools of a load, no secrets."""
 
+import asyncio
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from decision_logs import key_file, records
+from decision_logs import all_records, key_file, records
 from mcp_requests import VERSIONS, ask
 from realparts.processes import wait_until
 from registry_harness import ManualClock, RunningRegistry, backend, binding, running_registry, tool
 from stub_server import Answer, Asked, answering
-from toolcrib.authorizer import Decision, Reason
+from toolcrib.audit import policy_records
+from toolcrib.authorizer import Action, Decision, Reason
 from toolcrib.identity import Identity
+from toolcrib.snapshot import Snapshot
+from toolcrib.telemetry.logs import request_id
+from toolcrib.wire.publish import Publish, Revision
 from toolcrib_cli import decision_records as reading
 from toolcrib_registry.audit import setup
 from toolcrib_registry.settings_sections import Audit
@@ -178,3 +184,39 @@ def test_arguments_recorded_plain_show_no_secret(registry: RunningRegistry, log:
         "expression": "2 + 3",
     }
     assert not any(word in json.dumps(records(log)) for word in ("4711", "hunter2", "abcdefghijklmnop"))
+
+
+def test_what_is_recorded_later_comes_before_any_other_record_and_before_the_next_policy(log: Path) -> None:
+    identity = Identity("https://issuer.test", "system:serviceaccount:team:bot", 4e9, cluster=True)
+    made = setup.opened(Audit(path=str(log)), "registry-0", ManualClock(1_800_000_000.0), Counts())
+
+    def later(name: str) -> None:
+        request_id.set(f"r-{name}")
+        arguments = (Action.CALL, identity, name, tool(name), Decision(True, Reason.GRANTED), "1.1")
+        made.later(partial(made.decided, *arguments, outcome="ok"))
+        request_id.set("another")
+
+    after = Snapshot().apply(Publish(base=None, to=Revision(epoch=1, seq=2), tools=(tool("vault"),)))
+
+    def fail() -> None:
+        raise ValueError("one record that cannot be made costs no other")
+
+    async def work() -> None:
+        made.later(fail)
+        later("first")
+        made.refused(Action.CALL, "not_permitted", identity, "second")
+        later("third")
+        made.policy_changed(after)
+        later("fourth")
+        made.close()
+
+    asyncio.run(work())
+    kept = [r for r in all_records(log) if r["action"] in ("call", policy_records.START)]
+    told = [(r["action"], r.get("tool"), r.get("request_id")) for r in kept]
+    assert told == [
+        ("call", "team/first", "r-first"),
+        ("call", "second", "another"),
+        ("call", "team/third", "r-third"),
+        (policy_records.START, None, None),
+        ("call", "team/fourth", "r-fourth"),
+    ]

@@ -11,11 +11,14 @@ import pytest
 from frozen_heap import frozen_by
 from published import binding, bot, tool
 from registry_harness import ManualClock
+from toolcrib.authorizer import Action, Decision, decide
 from toolcrib.process.garbage import LARGE
 from toolcrib.view import View, ViewMaker
 from toolcrib.wire.publish import Publish, Removed, Revision, SnapshotChunk, SnapshotCommit
+from toolcrib_registry.policy import view_cache
 from toolcrib_registry.policy.staging import Staging
 from toolcrib_registry.policy.state import WORK_AT_ONCE, PolicyState
+from toolcrib_registry.policy.view_cache import CALLS
 
 pytestmark = pytest.mark.anyio
 
@@ -192,3 +195,35 @@ async def test_a_namespace_that_never_stops_changing_keeps_the_others_tools_from
     async with asyncio.timeout(30):
         while len((await state.caller_view(BOT)).view.tools) < len(tools):
             clock.jump(2)
+
+
+async def test_a_call_is_decided_as_the_authorizer_decides_it_at_each_moment_and_for_each_tool_of_an_id() -> (
+    None
+):
+    clock = ManualClock(1_000.0)
+    state = PolicyState(clock)
+    many = [tool(f"team-a/tool-{i}") for i in range(3 * CALLS)]
+    ends, denied = binding(expires_at=1_100.0), tool("team-a/tool-0", scopes=("other",))
+    publish = Publish(base=None, to=Revision(epoch=1, seq=1), tools=tuple(many), bindings=(ends,))
+    await state.publish(publish)
+    view = await state.caller_view(BOT)
+
+    for at in (1_000.0, 1_099.999, 1_100.0, 999.0, 1_050.0):
+        for each in (*many, denied, *many[:3]):
+            for action in (Action.CALL, Action.DESCRIBE):
+                assert view.decide(each, action, at) == decide(BOT, each, action, state.snapshot.policy, at)
+
+
+async def test_while_a_view_holds_a_call_of_a_tool_is_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    state, asked = await held(2), list[str]()
+
+    def counted(*question: Any) -> Decision:
+        asked.append(question[1].tool_id)
+        return decide(*question)
+
+    monkeypatch.setattr(view_cache, "decide", counted)
+    view = await state.caller_view(BOT)
+    for _ in range(3):
+        for each in view.view.tools.values():
+            assert view.decide(each, Action.CALL, state.clock.now()).allowed
+    assert sorted(asked) == ["team-a/tool-0", "team-a/tool-1"]
