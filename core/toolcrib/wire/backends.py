@@ -112,7 +112,7 @@ class PublishedBackend(Wire):
     @property
     def has_place(self) -> bool:
         """Whether it says where calls go."""
-        return any(x is not None for x in (self.url, self.service_name, self.program))
+        return not (self.url is None and self.service_name is None and self.program is None)
 
     @property
     def asserted(self) -> bool:

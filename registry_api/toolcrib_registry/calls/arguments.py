@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any
 
 import orjson
@@ -162,8 +160,11 @@ def serialised(arguments: dict[str, Any]) -> bytes:
     Raises:
         InvalidArguments: NaN, infinities or lone surrogates, which have no JSON form.
     """
-    with suppress(TypeError):  # integers beyond 64 bits, lone surrogates
+    try:
         body = orjson.dumps(arguments)
+    except TypeError:  # integers beyond 64 bits, lone surrogates
+        pass
+    else:
         # it writes what is no number as null, too
         if b"null" not in body:
             return body
@@ -183,11 +184,17 @@ def check_depth(value: Any, limit: int) -> int:
     """
     level, count = [value], 0
     for _ in range(limit):
-        inner = list(chain.from_iterable(v.values() if isinstance(v, dict) else v for v in level))
-        level = [node for node in inner if isinstance(node, dict | list)]
-        if not all(map(math.isfinite, [node for node in inner if type(node) is float])):
-            raise InvalidArguments("NaN and infinities are not JSON numbers")
-        count += len(inner)
-        if not level:
+        below = []
+        for node in level:
+            values = node.values() if type(node) is dict else node
+            count += len(values)
+            for each in values:
+                kind = type(each)
+                if kind is dict or kind is list:
+                    below.append(each)
+                elif kind is float and not math.isfinite(each):
+                    raise InvalidArguments("NaN and infinities are not JSON numbers")
+        if not below:
             return count
+        level = below
     raise InvalidArguments(f"the arguments are nested deeper than {limit} levels")

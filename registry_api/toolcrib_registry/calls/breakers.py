@@ -142,7 +142,9 @@ class Breakers:
         return failures >= self._failures and failures * 2 >= calls
 
     def _of(self, backend: str) -> _Breaker:
-        breaker = self._breakers.setdefault(backend, _Breaker())
+        breaker = self._breakers.get(backend)
+        if breaker is None:
+            breaker = self._breakers[backend] = _Breaker()
         self._breakers.move_to_end(backend)
         if len(self._breakers) > _MOST:
             self._open.discard(self._breakers.popitem(last=False)[0])

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
+from functools import lru_cache
 
 from toolcrib.identity import Identity
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
@@ -152,6 +153,7 @@ class Bulkheads:
             del self._queues[path[0]]
 
 
+@lru_cache(maxsize=1_024)
 def _compartments(path: Path) -> tuple[tuple[str, ...], ...]:
     """What a call of this path takes room of, the outermost first."""
     return (), path[:1], path[:2], path

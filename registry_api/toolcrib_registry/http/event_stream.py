@@ -20,6 +20,10 @@ HEADERS = [
 ]
 
 
+SOON = 0.02
+"""Seconds within which most answers come: a task of their own takes longer to begin and end than much else of a call."""
+
+
 class EventStream:
     """An answer that is a stream.
 
@@ -69,7 +73,7 @@ class ClientGone(Exception):
 
 
 class WhileThere:
-    """End what is awaited inside when the client closes its connection.
+    """End what is awaited inside when the client closes its connection: looked at once it has taken `SOON`.
 
     Raises:
         ClientGone: it did.
@@ -79,12 +83,12 @@ class WhileThere:
 
     def __init__(self, receive: Receive) -> None:
         self._receive, self._scope = receive, asyncio.timeout(None)
+        self._watching: asyncio.TimerHandle | asyncio.Task[None]
         self._inside = True
 
     async def __aenter__(self) -> None:
         await self._scope.__aenter__()
-        self._watching = asyncio.create_task(disconnected(self._receive))
-        self._watching.add_done_callback(self._left)
+        self._watching = asyncio.get_running_loop().call_later(SOON, self._watch)
 
     async def __aexit__(self, *raised: Any) -> None:
         self._inside = False
@@ -93,6 +97,10 @@ class WhileThere:
             await self._scope.__aexit__(*raised)
         except TimeoutError:
             raise ClientGone from None
+
+    def _watch(self) -> None:
+        task = self._watching = asyncio.create_task(disconnected(self._receive))
+        task.add_done_callback(self._left)
 
     def _left(self, _: asyncio.Task[None]) -> None:
         if self._inside:

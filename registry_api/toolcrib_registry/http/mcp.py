@@ -33,7 +33,7 @@ from toolcrib_registry.mcp.calling import unknown_tool
 from toolcrib_registry.mcp.change_notices import ChangeNotices, event
 from toolcrib_registry.mcp.following import Followed
 from toolcrib_registry.mcp.messages import MOST_IN_A_BATCH, Id, RpcRequest
-from toolcrib_registry.mcp.mirrors import Fields
+from toolcrib_registry.mcp.mirrors import fields_of
 from toolcrib_registry.mcp.outcomes import Called, Listening, OfView, Outcome, Plain
 from toolcrib_registry.mcp.protocol import (
     ASSUMED,
@@ -110,7 +110,7 @@ def routes(endpoints: Iterable[Endpoint]) -> Mapping[tuple[str, str], Direct]:
 
 def _posted(endpoint: Endpoint) -> Direct:
     async def post(asked: Asked) -> Sendable:
-        value, fields = asked.body, _fields(asked.scope)
+        value, fields = asked.body, fields_of(asked.scope["headers"])
         try:
             if value is ABSENT:
                 raise RpcError(PARSE_ERROR, "The body is empty.", refused=True)
@@ -144,7 +144,7 @@ def _posted(endpoint: Endpoint) -> Direct:
 
 def _watched(endpoint: Endpoint) -> Direct:
     async def get(asked: Asked) -> Sendable:
-        fields = _fields(asked.scope)
+        fields = fields_of(asked.scope["headers"])
         try:
             version = envelope.version_of(fields)
         except RpcError as error:
@@ -338,14 +338,6 @@ def _progress_token(message: RpcRequest) -> Id | None:
             refused=True,
         )
     return token if type(token) in (int, str) else None
-
-
-def _fields(scope: Scope) -> Fields:
-    return [
-        (name.decode("latin-1"), value.decode("latin-1"))
-        for name, value in scope["headers"]
-        if name.startswith(b"mcp-")
-    ]
 
 
 def _accepts_streams(scope: Scope) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -88,14 +89,14 @@ def read_again(raw: bytes) -> Any:
 
 def _members(value: Any) -> int:
     """How many members the objects in `value` have together."""
-    count, left = 0, [value]
+    count, left = 0, list[Iterable[Any]]([(value,)])
     while left:
-        node = left.pop()
-        if type(node) is dict:
-            count += len(node)
-            left += node.values()
-        elif type(node) is list:
-            left += node
+        for node in left.pop():
+            if type(node) is dict:
+                count += len(node)
+                left.append(node.values())
+            elif type(node) is list:
+                left.append(node)
     return count
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from toolcrib.identity import Identity
 
 
@@ -16,19 +14,21 @@ class DefaultLimit:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._held: Counter[tuple[str, str]] = Counter()
+        self._held: dict[tuple[str, str], int] = {}
 
     def take(self, identity: Identity) -> bool:
         """Whether there is a place; it is held until `give`."""
         key = (identity.issuer, identity.subject)
-        if self._held[key] >= self.most:
+        held = self._held.get(key, 0)
+        if held >= self.most:
             return False
-        self._held[key] += 1
+        self._held[key] = held + 1
         return True
 
     def give(self, identity: Identity) -> None:
         """Free a place."""
         key = (identity.issuer, identity.subject)
-        self._held[key] -= 1
-        if not self._held[key]:
+        if left := self._held[key] - 1:
+            self._held[key] = left
+        else:
             del self._held[key]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 from mcp_types.methods import CLIENT_REQUESTS, validate_client_request
@@ -104,10 +105,12 @@ def _initialized(endpoint: Endpoint, asked: str) -> bytes:
 
 
 def _check(method: str, version: str, params: dict[str, Any]) -> None:
-    own = {key: value for key, value in params.items() if key != "inputResponses"}
-    responses = params.get("inputResponses")
-    if responses is not None and not _are_responses(responses):
-        raise _invalid(f"inputResponses must be an object of at most {_MOST_RESPONSES} objects", version)
+    own = params
+    if "inputResponses" in params:
+        own = {key: value for key, value in params.items() if key != "inputResponses"}
+        responses = params["inputResponses"]
+        if responses is not None and not _are_responses(responses):
+            raise _invalid(f"inputResponses must be an object of at most {_MOST_RESPONSES} objects", version)
     if _has_more_than(_MOST_VALUES, [value for key, value in own.items() if key != "arguments"]):
         raise _invalid(f"they have more than {_MOST_VALUES} values", version)
     try:
@@ -135,12 +138,12 @@ def _are_responses(value: Any) -> bool:
 
 def _has_more_than(most: int, values: list[Any]) -> bool:
     """Whether there are more JSON values than that, in each other or beside each other."""
-    left, stack = most, list(values)
+    left, stack = most, list[Iterable[Any]]([values])
     while stack:
-        value = stack.pop()
-        inner = value.values() if type(value) is dict else value if type(value) is list else ()
-        left -= len(inner)
-        if left < 0:
-            return True
-        stack += inner
+        for value in stack.pop():
+            if type(value) is dict or type(value) is list:
+                left -= len(value)
+                if left < 0:
+                    return True
+                stack.append(value.values() if type(value) is dict else value)
     return False

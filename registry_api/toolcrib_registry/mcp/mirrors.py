@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from toolcrib.schemas.header_marks import MARK, Mirror, marks
@@ -23,14 +23,26 @@ __all__ = [
     "check",
     "check_arguments",
     "decoded",
+    "fields_of",
     "mirrors_of",
     "mismatch",
     "one",
 ]
 
 _WHOLE = re.compile(r"(-?[0-9]{1,400})(?:\.0+)?")
-Fields = Sequence[tuple[str, str]]
-"""Header fields whose names begin with `mcp-`, in lower case, as they came."""
+Fields = Mapping[str, str | None]
+"""Header fields whose names begin with `mcp-`, in lower case; None: it came more than once."""
+
+
+def fields_of(headers: Iterable[tuple[bytes, bytes]]) -> Fields:
+    """Those of a request; names are in lower case."""
+    found: dict[str, str | None] = {}
+    for name, value in headers:
+        if name.startswith(b"mcp-"):
+            key = name.decode("latin-1")
+            # only what HTTP treats as white space, so a proxy reads the same value
+            found[key] = None if key in found else value.strip(b" \t").decode("latin-1")
+    return found
 
 
 def one(fields: Fields, name: str) -> str | None:
@@ -39,11 +51,10 @@ def one(fields: Fields, name: str) -> str | None:
     Raises:
         RpcError: it is there twice: two readers would read two values.
     """
-    found = [value for key, value in fields if key == name]
-    if len(found) > 1:
+    value = fields.get(name)
+    if value is None and name in fields:
         raise mismatch(f"The header {name} appears more than once.")
-    # only what HTTP treats as white space, so a proxy reads the same value
-    return found[0].strip(" \t") if found else None
+    return value
 
 
 def check(fields: Fields, method: str, params: Mapping[str, Any]) -> None:

@@ -66,4 +66,4 @@ class Sessions:
 
 
 def _name(client: Client) -> str:
-    return next((value for name, value in client.fields if name == _FIELD), "")[:128]
+    return (client.fields.get(_FIELD) or "")[:128]

@@ -13,6 +13,16 @@ from toolcrib_registry.metrics.series import OTHER, Budget, Series
 Labels = tuple[str, str]
 
 
+class _Moment:
+    """What a gauge shows, which is asked for it at a scrape: setting one takes longer, and each call sets two."""
+
+    __slots__ = ("at",)
+
+    def __init__(self, gauge: Gauge, now: float) -> None:
+        self.at = now
+        gauge.set_function(lambda: self.at)
+
+
 class GrantMetrics:
     """The metrics of bindings.
 
@@ -31,33 +41,32 @@ class GrantMetrics:
         self._last_used = Series(table.GRANT_LAST_USED_TIMESTAMP_SECONDS.on(registry))
         self._tool_used = Series(table.GRANT_TOOL_LAST_USED_TIMESTAMP_SECONDS.on(registry))
         self._limited = Series(table.LIMITED_CALLS.on(registry))
-        self._charges: dict[tuple[str, str | None, str], tuple[Labels, Counter, Gauge]] = {}
+        self._charges: dict[tuple[str, str | None, str], tuple[Labels, Counter, _Moment]] = {}
         """What counts a binding's calls; all forgotten by `sweep`."""
-        self._tools: dict[tuple[Labels, str], Gauge] = {}
+        self._tools: dict[tuple[Labels, str], _Moment] = {}
 
     def charged(self, binding: PublishedBinding, tool: PublishedTool) -> None:
         """A call of the tool was let through because of `binding`."""
         key = (binding.kind, binding.namespace, binding.name)
-        found = self._charges.get(key)
+        found, now = self._charges.get(key), self._clock()
         if found is None:
             labels = self._labels(binding)
-            found = labels, self._uses(*labels), self._last_used(*labels)
+            found = labels, self._uses(*labels), _Moment(self._last_used(*labels), now)
             if labels[1] != OTHER:
                 self._charges[key] = found
         labels, uses, last_used = found
-        now = self._clock()
         uses.inc()
-        last_used.set(now)
-        if (used := self._of_tool(labels, tool.tool_id)) is not None:
-            used.set(now)
+        last_used.at = now
+        if (used := self._of_tool(labels, tool.tool_id, now)) is not None:
+            used.at = now
 
-    def _of_tool(self, labels: Labels, tool: str) -> Gauge | None:
+    def _of_tool(self, labels: Labels, tool: str, now: float) -> _Moment | None:
         """None beyond the budget: a time of several tools together would mean nothing."""
         if labels[1] == OTHER:
             return None
         known = self._tools.get((labels, tool))
         if known is None and len(self._tools) < self._most_pairs:
-            known = self._tools[labels, tool] = self._tool_used(*labels, tool)
+            known = self._tools[labels, tool] = _Moment(self._tool_used(*labels, tool), now)
         return known
 
     def limited(self, binding: PublishedBinding | None, limit: str) -> None:

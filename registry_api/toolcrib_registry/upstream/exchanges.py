@@ -90,9 +90,9 @@ class Exchanges:
         async with self._outbound.open(request) as answer:
             if not 200 <= answer.status < 300:
                 raise await refusal(answer, id_)
-            if answer.content_type == STREAM:
+            if (kind := answer.content_type) == STREAM:
                 return await self._streamed(answer, id_, hear, limit)
-            if answer.content_type != JSON:
+            if kind != JSON:
                 raise AnswerBroken("the server's answer is neither JSON nor a stream of events")
             text = await _whole(answer, limit)
             value = await _parsed(text)

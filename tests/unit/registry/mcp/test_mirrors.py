@@ -21,6 +21,10 @@ def wrapped(text: str) -> str:
     return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
 
 
+def _read(fields: list[tuple[str, str]]) -> mirrors.Fields:
+    return mirrors.fields_of((name.encode("latin-1"), value.encode("latin-1")) for name, value in fields)
+
+
 @given(_ANY)
 def test_every_text_comes_through_a_sentinel(text: str) -> None:
     assert mirrors.decoded(wrapped(text)) == text
@@ -50,10 +54,10 @@ def test_a_field_is_there_once_or_not_at_all(fields: list[tuple[str, str]]) -> N
     values = [value for name, value in fields if name == "mcp-name"]
     if len(values) > 1:
         with pytest.raises(RpcError) as refused:
-            mirrors.one(fields, "mcp-name")
+            mirrors.one(_read(fields), "mcp-name")
         assert (refused.value.code, refused.value.refused) == (HEADER_MISMATCH, True)
     else:
-        assert mirrors.one(fields, "mcp-name") == (values[0] if values else None)
+        assert mirrors.one(_read(fields), "mcp-name") == (values[0] if values else None)
 
 
 @given(_PLAIN, _PLAIN, st.booleans())
@@ -62,7 +66,7 @@ def test_a_name_is_let_in_only_if_it_is_the_one_in_the_body(name: str, shown: st
     fields = [("mcp-method", "tools/call"), ("mcp-name", field)]
     same = mirrors.decoded(field) == name
     try:
-        mirrors.check(fields, "tools/call", {"name": name})
+        mirrors.check(_read(fields), "tools/call", {"name": name})
     except RpcError:
         assert not same
     else:
@@ -98,7 +102,7 @@ def test_what_an_honest_client_sends_is_let_in_and_what_another_changes_is_not(
 ) -> None:
     schema, arguments, fields = made
     found = mirrors.mirrors_of(schema)
-    mirrors.check_arguments(found, arguments, fields)
+    mirrors.check_arguments(found, arguments, _read(fields))
     if not fields:
         return
     at = data.draw(st.integers(0, len(fields) - 1))
@@ -110,7 +114,7 @@ def test_what_an_honest_client_sends_is_let_in_and_what_another_changes_is_not(
         [(name, wrapped("other one"))],
     ):
         with pytest.raises(RpcError):
-            mirrors.check_arguments(found, arguments, [*fields[:at], *changed, *fields[at + 1 :]])
+            mirrors.check_arguments(found, arguments, _read([*fields[:at], *changed, *fields[at + 1 :]]))
 
 
 @pytest.mark.parametrize(
@@ -140,8 +144,8 @@ def test_a_property_may_be_called_as_a_keyword() -> None:
     assert mirrors.mirrors_of(schema) == ((("properties",), "A", "string"),)
 
 
-@pytest.mark.parametrize("blank", ["\xa0", "\x85", "\x0b", "\x0c", "\x1c", "\u2003"])
+@pytest.mark.parametrize("blank", ["\xa0", "\x85", "\x0b", "\x0c", "\x1c"])
 def test_only_what_http_takes_for_white_space_is_taken_off_a_field(blank: str) -> None:
-    assert mirrors.one([("mcp-name", " \tx\t ")], "mcp-name") == "x"
-    assert mirrors.one([("mcp-name", f"x{blank}")], "mcp-name") == f"x{blank}"
-    assert mirrors.one([("mcp-name", f"{blank}x")], "mcp-name") == f"{blank}x"
+    assert mirrors.one(_read([("mcp-name", " \tx\t ")]), "mcp-name") == "x"
+    assert mirrors.one(_read([("mcp-name", f"x{blank}")]), "mcp-name") == f"x{blank}"
+    assert mirrors.one(_read([("mcp-name", f"{blank}x")]), "mcp-name") == f"{blank}x"
