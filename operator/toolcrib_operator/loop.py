@@ -34,7 +34,7 @@ from toolcrib_operator.status.escapes import Escapes
 from toolcrib_operator.status.events import Events
 from toolcrib_operator.status.planner import StatusPlanner
 from toolcrib_operator.status.writer import StatusWriter
-from toolcrib_operator.timers import paced, wait
+from toolcrib_operator.timers import paced, wait_any
 from toolcrib_operator.workloads.keeper import Keeper
 from toolcrib_operator.world import World
 
@@ -110,6 +110,7 @@ class Loop:
             self.assessor.facts,
             lambda ref: self.status_writer.due(ref, clock()),
             clock=clock,
+            every=self.settings.trials_every,
         )
         index_sync.on_change(self._index_changed)
         if probes is not None:
@@ -163,7 +164,8 @@ class Loop:
             group.create_task(self._escapes.run(stop))
             group.create_task(self.policies.run(stop))
             while not stop.is_set():
-                if await wait(self._wake, 0.5):
+                await wait_any((self._wake, stop))
+                if self._wake.is_set():
                     self._wake.clear()
                     await self._turn()
 

@@ -91,6 +91,9 @@ class LoopSettings:
     """`namespace/name` of ToolServers whose commands may be started, `*` for all. In the local mode alone: a cluster's API
     server refuses commands, and its operator does too."""
 
+    trials_every: float = 1.0
+    """Between two turns of the trials of tools: a look that is due waits no longer."""
+
     endpoints_settle: float = 5.0
     """What EndpointSlices say of a Tool's Service must last this long before its condition says something else."""
 

@@ -25,14 +25,21 @@ async def wait(event: asyncio.Event, seconds: float | None) -> bool:
     return True
 
 
-async def wait_any(events: Iterable[asyncio.Event], seconds: float) -> None:
-    """Wait for one of `events`, at most `seconds`."""
+async def wait_any(events: Iterable[asyncio.Event], seconds: float | None = None) -> None:
+    """Wait for one of `events`, at most `seconds` (None: for ever)."""
     waits = [asyncio.create_task(event.wait()) for event in events]
     try:
         await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for each in waits:
             each.cancel()
+
+
+async def passed_on(first: asyncio.Event, *others: asyncio.Event) -> None:
+    """Set the others once the first is: who waits for one of them need not wait for both."""
+    await first.wait()
+    for each in others:
+        each.set()
 
 
 async def paced(items: Sequence[T], *, most: int = 100, seconds: float = 0.02) -> AsyncIterator[Sequence[T]]:

@@ -69,7 +69,7 @@ class Stage:
         return [each for each in said if each[1] != "NotPropagated"]
 
 
-SETTINGS = LoopSettings(hold_back=0.1, takeover_hold=0.2, finalizers=False, services=False)
+SETTINGS = LoopSettings(hold_back=0.1, takeover_hold=0.2, trials_every=0.05, finalizers=False, services=False)
 ACCOUNT = {"kind": SERVICE_ACCOUNT, "metadata": {"name": "planner", "namespace": "heist", "uid": "u1"}}
 
 

@@ -12,7 +12,7 @@ from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import PublishedBinding
 from toolcrib_operator.kinds.reach import matched_ids
 from toolcrib_operator.replicas.publisher import Publisher
-from toolcrib_operator.timers import wait
+from toolcrib_operator.timers import wait, wait_any
 
 
 class ReachCounts:
@@ -39,7 +39,8 @@ class ReachCounts:
     async def run(self, stop: asyncio.Event) -> None:
         """Count until `stop`."""
         while not stop.is_set():
-            if await wait(self._wake, 0.5):
+            await wait_any((self._wake, stop))
+            if self._wake.is_set():
                 self._wake.clear()
                 began = time.monotonic()
                 await self.count(stop.is_set)

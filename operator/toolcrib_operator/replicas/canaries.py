@@ -22,9 +22,6 @@ from toolcrib_operator.world import World
 
 log = logging.getLogger(__name__)
 
-EVERY = 1.0
-"""Seconds between two turns: a look that is due waits no longer."""
-
 
 class Canaries:
     """Follows every trial until stopped."""
@@ -37,7 +34,7 @@ class Canaries:
         due: Callable[[Ref], None],
         *,
         clock: Callable[[], float] = time.time,
-        every: float = EVERY,
+        every: float = 1.0,
     ) -> None:
         """
         Args:

@@ -18,7 +18,7 @@ from toolcrib.wire.publish import PublishedBinding, PublishedTool
 from toolcrib_operator.kinds.reach import MOST_ESCAPED
 from toolcrib_operator.kinds.records import Records
 from toolcrib_operator.objects import Ref
-from toolcrib_operator.timers import wait
+from toolcrib_operator.timers import wait_any
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +59,7 @@ class Escapes:
     async def run(self, stop: asyncio.Event) -> None:
         """Look until `stop`."""
         while not stop.is_set():
-            if not await wait(self._wake, 0.5):
-                continue
+            await wait_any((self._wake, stop))
             self._wake.clear()
             while self._queue and not stop.is_set():
                 moves, policy = self._queue.popleft()

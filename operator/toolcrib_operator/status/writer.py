@@ -25,7 +25,7 @@ from toolcrib_operator.ports import ClusterWriter
 from toolcrib_operator.settings import LoopSettings
 from toolcrib_operator.status.events import Events
 from toolcrib_operator.status.planner import Plan, StatusPlanner
-from toolcrib_operator.timers import Backoff, pause, wait
+from toolcrib_operator.timers import Backoff, passed_on, pause, wait
 from toolcrib_operator.world import World
 
 log = logging.getLogger(__name__)
@@ -109,12 +109,13 @@ class StatusWriter:
         """Write until `stop`."""
         slots = asyncio.Semaphore(self._concurrency)
         async with asyncio.TaskGroup() as group:
+            group.create_task(passed_on(stop, self._wake))
             began = time.thread_time()
             while not stop.is_set():
                 self._wake.clear()
                 ref, pause = self._next()
                 if ref is None:
-                    await _either(stop, self._wake, pause)
+                    await wait(self._wake, pause)
                     continue
                 plan = self._plan(ref)
                 if time.thread_time() - began > _AT_ONCE:
@@ -230,12 +231,3 @@ def _say(ref: Ref, generation: int, condition: Mapping[str, Any]) -> None:
             told=condition["message"][:300],
         ),
     )  # fmt: skip
-
-
-async def _either(stop: asyncio.Event, wake: asyncio.Event, seconds: float | None) -> None:
-    """Wait for `wake`; `stop` is looked at twice a second."""
-    deadline = None if seconds is None else time.monotonic() + seconds
-    while not stop.is_set():
-        left = 0.5 if deadline is None else min(0.5, deadline - time.monotonic())
-        if await wait(wake, left) or (deadline is not None and time.monotonic() >= deadline):
-            return

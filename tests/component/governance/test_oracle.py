@@ -24,7 +24,7 @@ from toolcrib.authorizer import Action, Decision, Policy, Reason, decide
 from toolcrib.authorizer.bindings import CompiledBinding
 from toolcrib.identity import Identity
 from toolcrib.wire.publish import PublishedBinding
-from toolcrib_registry.calls import lookup
+from toolcrib_registry.policy import view_cache
 from toolcrib_registry.policy.state import PolicyState
 
 pytestmark = pytest.mark.guarantee
@@ -168,7 +168,7 @@ def calls_without_a_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toolcrib.view.View, "resolve", resolve)
     monkeypatch.setattr(toolcrib.view.View, "listed_name", listed)
     monkeypatch.setattr(toolcrib.view.View, "model_name", listed)
-    monkeypatch.setattr(lookup, "decide", allow)
+    monkeypatch.setattr(view_cache, "decide", allow)
 
 
 def names_to_whoever_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
