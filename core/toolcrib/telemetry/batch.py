@@ -1,4 +1,7 @@
-"""What nobody waits for, put off for a few milliseconds and done together: answers go out first, and one write takes many lines."""
+"""What nobody waits for, put off for a few milliseconds and done together.
+
+Answers go out first, and one write takes many lines.
+"""
 
 from __future__ import annotations
 

@@ -114,8 +114,10 @@ class DecisionLog:
         return None if head is None else AuditHead(chain=head.chain, seq=head.seq, hash=head.hash)
 
     def later(self, record: Callable[[], None]) -> None:
-        """Call `record` in a moment, in this context: it records what is over. What is recorded otherwise, and a change of policy,
-        comes after it."""
+        """Call `record` in a moment, in this context: it records what is over.
+
+        What is recorded otherwise, and a change of policy, comes after it.
+        """
         if self._writer is not None:
             self._later.add(partial(copy_context().run, record))
 

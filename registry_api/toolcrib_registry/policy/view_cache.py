@@ -76,8 +76,10 @@ class CallerView:
         return self.view.digest[:16]
 
     def decide(self, tool: PublishedTool, action: Action, now: float) -> Decision:
-        """Whether the identity may do `action` with `tool` by this snapshot. A call is decided once for as long as the view holds:
-        until then nothing that decides it changes."""
+        """Whether the identity may do `action` with `tool` by this snapshot.
+
+        A call is decided once for as long as the view holds: until then nothing that decides it changes.
+        """
         if action is not Action.CALL or not self.since <= now < self.until:
             return decide(self.identity, tool, action, self.snapshot.policy, now)
         known = self._calls.get(tool.tool_id)
