@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar, copy_context
+from contextvars import copy_context
 from enum import StrEnum
 from functools import partial
 from typing import Any, Literal
@@ -29,25 +29,17 @@ from toolcrib.wire.publish import AuditHead, PublishedTool
 from toolcrib_registry.audit import loads
 from toolcrib_registry.audit.basis import Basis, evidence, evidence_of_view
 from toolcrib_registry.audit.folding import Folding, Key, Record
+from toolcrib_registry.audit.request import LONGEST, TOKEN, known, stamped
 from toolcrib_registry.audit.writer import Durable, Writer
 from toolcrib_registry.clock import Clock, whole_milliseconds
 from toolcrib_registry.policy.state import CallerView
 
 log = logging.getLogger(__name__)
 
-LONGEST = 512
-"""Characters of any text that a caller chose."""
 PLAIN_BYTES = 4 * 1024
 """Arguments larger than this are recorded as their hash and size even where they are recorded plain."""
 READS = 600
 """Lists, searches and the like of one caller and kind that are written one by one in a minute; the rest is counted."""
-
-GONE: ContextVar[Identity | None] = ContextVar("gone", default=None)
-"""Whose token the request carries where its ServiceAccount is gone: answered as nobody, and recorded by name."""
-TOKEN: ContextVar[str | None] = ContextVar("token", default=None)
-"""The `jti` of the verified token that the request carries; never the token."""
-SESSION: ContextVar[str | None] = ContextVar("session", default=None)
-"""What the request says of its session and turn, `<id>/<turn>`: the caller's claim, which nothing checks."""
 
 
 class OtherAction(StrEnum):
@@ -130,7 +122,7 @@ class DecisionLog:
         identity = caller_view.identity
         if identity is None:
             seen = bool(caller_view.view.tools)
-            asker, reason = _known(None, (Reason.ANONYMOUS_LIST if seen else Reason.NO_IDENTITY).value)
+            asker, reason = known(None, (Reason.ANONYMOUS_LIST if seen else Reason.NO_IDENTITY).value)
             self._folded(self._common(action, asker) | {"allowed": seen, "reason": reason}, asker, {})
             return
         common = self._common(action, identity)
@@ -172,7 +164,7 @@ class DecisionLog:
         moment = whole_milliseconds(self._clock.now() if at is None else at)
         named |= evidence(basis, moment)
         if identity is None or (not decision.allowed and outcome is None):
-            asker, named["reason"] = _known(identity, named["reason"])
+            asker, named["reason"] = known(identity, named["reason"])
             common = self._common(action, asker, moment)
             record = common | {k: named.pop(k) for k in ("tool", "allowed", "reason")}
             # by the name that was asked for: how many records there are does not tell two names of a hidden tool
@@ -240,7 +232,7 @@ class DecisionLog:
         """A request was refused before anything was decided: nobody valid asked, or the name meant several tools."""
         if self._writer is None:
             return
-        identity, reason = _known(identity, reason)
+        identity, reason = known(identity, reason)
         record = self._common(action, identity) | {
             "tool": name and name[:LONGEST_NAME],
             "allowed": False,
@@ -378,7 +370,7 @@ class DecisionLog:
     def _put(self, record: Record, durable: Durable | None = None) -> bool:
         assert self._writer is not None
         self._later.flush()
-        return self._writer.put(_stamped(record), durable)
+        return self._writer.put(stamped(record), durable)
 
 
 def _call_all(records: list[Callable[[], None]]) -> None:
@@ -389,34 +381,12 @@ def _call_all(records: list[Callable[[], None]]) -> None:
             log.exception("a call could not be recorded")
 
 
-def _known(identity: Identity | None, reason: str) -> tuple[Identity | None, str]:
-    """Who asked, and why not, as the log has it."""
-    if identity is None and (gone := GONE.get()) is not None:
-        return gone, Reason.ACCOUNT_GONE.value
-    return identity, reason
-
-
 def _caller(identity: Identity | None) -> Key:
     if identity is None:
         return ()
     return identity.issuer, identity.subject, identity.client
 
 
-def _stamped(record: Record) -> Record:
-    """With the ids of the request that is worked on and of its token; a sum has no request."""
-    if token := TOKEN.get():
-        record = record | {"jti": token[:LONGEST]}
-    if (session := SESSION.get()) and record.get("subject"):  # of nobody it would be anybody's word
-        record = record | {"session": session}
-    current = logs.request_id.get()
-    return record | {"request_id": current} if current else record
-
-
 def _set(done: asyncio.Future[None]) -> None:
     if not done.done():
         done.set_result(None)
-
-
-def reason_of(code: str) -> str:
-    """The reason in a record of what the edge refused with this code."""
-    return Reason.NO_IDENTITY.value if code == "unauthenticated" else code

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolcrib.authorizer import Action
 from toolcrib.telemetry import logs, tracing
-from toolcrib_registry.audit.log import GONE, SESSION, TOKEN, reason_of
+from toolcrib_registry.audit.request import GONE, SESSION, TOKEN, reason_of
 from toolcrib_registry.deps import Deps
 from toolcrib_registry.failures import Failure
 from toolcrib_registry.http import access_log
