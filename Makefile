@@ -5,8 +5,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # what `make up` and `make test` may be given: make up ARGS="--port 8080", make test ARGS="-k view"
 ARGS ?=
-# how many processes run `make test`; each starts real servers of its own (about 1 GB), JOBS=0 runs them in this one
-JOBS ?= 2
+# how many processes run `make test`: more than two cores, since half of the time tests wait. Each starts real servers of its own (about 1 GB),
+# JOBS=0 runs them in this one
+JOBS ?= 3
 # Files in their own order: pytest-xdist would begin with those of many tests, and end with one process in a long test of
 # real servers while the others have nothing to do. In their own order the many short ones of tests/unit come last.
 DIST := --dist loadfile --no-loadscope-reorder

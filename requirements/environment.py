@@ -2,9 +2,9 @@
 
     python3 requirements/environment.py [FOLDER]     default: .venv
 
-Takes the newest Python of 3.11 to 3.13 found on PATH (or the one named by PYTHON), of several of that version the first
-unless another runs much faster, checks every download against the hashes in `requirements/`, and does nothing where
-nothing has changed. uv installs if it reaches an index with
+Takes the newest Python of 3.11 to 3.13 found on PATH (or the one named by PYTHON), checks every download against the
+hashes in `requirements/`, and does nothing where nothing has changed. Of several of one minor version it takes the first,
+unless another runs much faster. uv installs if it reaches an index with
 pip's own settings, else pip does. Needs nothing but Python.
 """
 
@@ -111,7 +111,7 @@ def create(folder: Path) -> None:
         version = probe(found, PROBE)
         if version in SUPPORTED:
             if not named:
-                found = faster(found, version)
+                found = faster(found, version, folder)
             say(f"Making {folder.name} with {version_text(found)}")
             shutil.rmtree(folder, ignore_errors=True)
             run([found, "-m", "venv", str(folder)])
@@ -122,12 +122,18 @@ def create(folder: Path) -> None:
     raise Problem(broken or PYTHON_MISSING.format(names=", ".join(names)))
 
 
-def faster(first: str, version: tuple[int, ...] | None) -> str:
-    """The first other Python of the same version on PATH beside which `first` is `SLOW`; `first` where there is none."""
-    taken = probe(first, SPEED)
-    others = (shutil.which(name, path=each) for name in CANDIDATES for each in os.get_exec_path())
-    for other in others:
-        if not taken or other is None or other == first or probe(other, PROBE) != version:
+def faster(first: str, version: tuple[int, ...], folder: Path) -> str:
+    """The first other Python of the same minor version on PATH beside which `first` is `SLOW`; `first` where there is none.
+
+    None of `folder`, which is about to be made.
+    """
+    taken, seen = probe(first, SPEED), {os.path.realpath(first)}
+    for name, each in ((name, each) for name in CANDIDATES for each in os.get_exec_path()):
+        other = shutil.which(name, path=each)
+        if not taken or other is None or folder in Path(other).parents or os.path.realpath(other) in seen:
+            continue
+        seen.add(os.path.realpath(other))
+        if probe(other, PROBE) != version:
             continue
         if (its := probe(other, SPEED)) and its[0] * SLOW < taken[0]:
             say(f"{other} is much faster than {first}. To have the other: PYTHON={first}")

@@ -23,7 +23,7 @@ class Batch(Generic[T]):
 
     Args:
         take: is given them.
-        lock: held while it is called; whoever else calls holds it too. None: there is one thread.
+        lock: held while it is called; whoever calls `add` or `flush` holds it, too. None: there is one thread.
     """
 
     def __init__(

@@ -307,6 +307,8 @@ def configure(
         raise ValueError(f"{FORMAT}: {' or '.join(FORMS)}, not {form!r}")
     # neither form shows them
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    if _output.handler is not None:
+        _output.handler.flush()
     handler: logging.Handler
     if form == "json":
         handler = _output.handler = _JsonHandler(stream)

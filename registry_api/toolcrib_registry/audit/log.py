@@ -108,10 +108,10 @@ class DecisionLog:
     def later(self, record: Callable[[], None]) -> None:
         """Call `record` in a moment, in this context: it records what is over.
 
-        What is recorded otherwise, and a change of policy, comes after it.
+        What is recorded otherwise, and a change of policy, comes after it. If it fails, that is logged and counted as a loss.
         """
         if self._writer is not None:
-            self._later.add(partial(copy_context().run, record))
+            self._later.add(partial(copy_context().run, self._attempt, record))
 
     def listed(
         self, action: Action, caller_view: CallerView, *, found: int | None = None, mode: str | None = None
@@ -155,7 +155,7 @@ class DecisionLog:
     ) -> None:
         """One tool was named: what was decided and, for a call, how it ended, how long it took and whose confirmation it had.
 
-        `question` is the kind of an access review that was answered; `at` when it was decided, if not now. `basis` is
+        `question` is the kind of an access review that was answered; `at` when it was decided or, for a call, when it ended, if not now. `basis` is
         what the authorizer decided by; None: it cannot be decided again. `fallback_for` is the id of the tool that was named.
         """
         if self._writer is None:
@@ -367,6 +367,15 @@ class DecisionLog:
         if self._reads.admit(key, _caller(identity), record, self._clock.elapsed(), least=READS):
             self._put(record | details)
 
+    def _attempt(self, record: Callable[[], None]) -> None:
+        try:
+            record()
+        except Exception:  # the others' turn comes all the same
+            log.exception("a call could not be recorded")
+            if self._writer is not None:
+                lost = {"ts": self._clock.now(), "action": Action.CALL.value}
+                self._writer.lose(lost, "not_recorded")
+
     def _put(self, record: Record, durable: Durable | None = None) -> bool:
         assert self._writer is not None
         self._later.flush()
@@ -375,10 +384,7 @@ class DecisionLog:
 
 def _call_all(records: list[Callable[[], None]]) -> None:
     for record in records:
-        try:
-            record()
-        except Exception:  # the others' turn comes all the same
-            log.exception("a call could not be recorded")
+        record()
 
 
 def _caller(identity: Identity | None) -> Key:

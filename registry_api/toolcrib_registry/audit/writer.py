@@ -42,7 +42,7 @@ Durable = Callable[[], None]
 AT_A_TIME = 128
 """Records of one write."""
 TOGETHER = 0.02
-"""Seconds for which records are collected when nobody waits for them."""
+"""Seconds for which records are collected when nobody waits for them and they do not fill a write."""
 TICK = 0.5
 """Seconds between two looks at what is due, at the disk and at the file's place; and until a failed write is tried again."""
 SYNC = 1.0
@@ -175,6 +175,12 @@ class Writer:
             self._counts.lost(1)
         return False
 
+    def lose(self, record: Record, reason: str) -> None:
+        """Count a record that does not come."""
+        with self._ready:
+            self._losses.add(record, reason)
+        self._counts.lost(1)
+
     def state(self, policy: Snapshot) -> None:
         """What decides from here on: it is stated before the records that are put later."""
         with self._ready:
@@ -263,7 +269,8 @@ class Writer:
         with self._ready:
             if not self._queue and fresh and not self._stop.is_set():
                 self._ready.wait(TICK)
-            if fresh and not self._stop.is_set() and all(item.durable is None for item in self._queue):
+            alone = len(self._queue) < AT_A_TIME and all(item.durable is None for item in self._queue)
+            if fresh and alone and not self._stop.is_set():
                 self._ready.wait(TOGETHER)
             while self._queue and len(held) < AT_A_TIME:
                 held.append(self._queue.popleft())

@@ -57,7 +57,7 @@ class _Group:
     _policy: Policy | None = None
 
     def begin(self, tool: PublishedTool, snapshot: Snapshot, until: float) -> None:
-        """The decision is about `tool` by `snapshot`, and holds until then: it is not made a second time."""
+        """The decision is about `tool` by `snapshot`, and holds until then or longer: it is not made a second time."""
         if tool is snapshot.governed(self.tool_id):  # not a candidate of it
             self._snapshot, self._tool, self._policy = snapshot, tool, snapshot.policy
             self.until = until

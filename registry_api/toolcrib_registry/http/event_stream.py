@@ -21,7 +21,7 @@ HEADERS = [
 
 
 SOON = 0.02
-"""Seconds within which most answers come: a task of their own takes longer to begin and end than much else of a call."""
+"""Seconds within which most answers come. A task that watches costs more than most of a call, so none is made for these."""
 
 
 class EventStream:

@@ -280,7 +280,9 @@ class PolicyState:
         scopes = granted_scopes(identity, self.snapshot.policy, now)
         content = self._view_cache.content(view, scopes, anonymous=identity is None)
         made = CallerView(content, self.snapshot, identity, scopes, view.valid_until, now, whole)
-        self._view_cache.put(_key(identity), made)
+        # what is known of a caller is also known to its next token: nothing is, of one that has just ended
+        if identity is None or is_valid(identity, now):
+            self._view_cache.put(_key(identity), made)
         return made
 
     async def answer(self, caller_view: CallerView, make: Callable[[], Answer]) -> Answer:

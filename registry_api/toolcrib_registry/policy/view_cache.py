@@ -26,7 +26,7 @@ MOST = 4096
 BYTES = 128 << 20
 CALLS = 8
 """Tools of which a caller view remembers how calls of them were decided."""
-_CALLER_VIEW, _TEXT, _TOOL = 1536, 128, 400
+_CALLER_VIEW, _TEXT, _TOOL = 2944, 128, 400
 """Estimated bytes of a caller view; of each scope and group in it; of each tool in a view's mappings, strings not counted
 that the snapshot holds anyhow."""
 
@@ -63,7 +63,9 @@ class CallerView:
     """Whether it has all that the identity may see."""
     caller: Caller | None = None
     """What of the identity decides, once a record names it."""
-    _calls: dict[str, tuple[PublishedTool, Decision]] = field(default_factory=dict, init=False, repr=False)
+    _calls: dict[str, tuple[PublishedTool, Decision]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @property
     def view(self) -> View:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -186,9 +186,13 @@ def test_arguments_recorded_plain_show_no_secret(registry: RunningRegistry, log:
     assert not any(word in json.dumps(records(log)) for word in ("4711", "hunter2", "abcdefghijklmnop"))
 
 
-def test_what_is_recorded_later_comes_before_any_other_record_and_before_the_next_policy(log: Path) -> None:
+@pytest.mark.parametrize("mode", ["lenient", "strict"])
+def test_what_is_recorded_later_comes_before_any_other_record_and_before_the_next_policy(
+    mode: Literal["lenient", "strict"], log: Path
+) -> None:
     identity = Identity("https://issuer.test", "system:serviceaccount:team:bot", 4e9, cluster=True)
-    made = setup.opened(Audit(path=str(log)), "registry-0", ManualClock(1_800_000_000.0), Counts())
+    settings = Audit(path=str(log), mode=mode, key_file=key_file(log.parent))
+    made = setup.opened(settings, "registry-0", ManualClock(1_800_000_000.0), Counts())
 
     def later(name: str) -> None:
         request_id.set(f"r-{name}")
@@ -198,13 +202,11 @@ def test_what_is_recorded_later_comes_before_any_other_record_and_before_the_nex
 
     after = Snapshot().apply(Publish(base=None, to=Revision(epoch=1, seq=2), tools=(tool("vault"),)))
 
-    def fail() -> None:
-        raise ValueError("one record that cannot be made costs no other")
-
     async def work() -> None:
-        made.later(fail)
         later("first")
-        made.refused(Action.CALL, "not_permitted", identity, "second")
+        await made.begun(identity, tool("begun"), Decision(True, Reason.GRANTED), "1.1", {})
+        later("second")
+        made.refused(Action.CALL, "not_permitted", identity, "refused")
         later("third")
         made.policy_changed(after)
         later("fourth")
@@ -215,8 +217,34 @@ def test_what_is_recorded_later_comes_before_any_other_record_and_before_the_nex
     told = [(r["action"], r.get("tool"), r.get("request_id")) for r in kept]
     assert told == [
         ("call", "team/first", "r-first"),
-        ("call", "second", "another"),
+        *([("call", "team/begun", "another")] if mode == "strict" else []),
+        ("call", "team/second", "r-second"),
+        ("call", "refused", "another"),
         ("call", "team/third", "r-third"),
         (policy_records.START, None, None),
         ("call", "team/fourth", "r-fourth"),
     ]
+
+
+def test_a_call_that_cannot_be_recorded_costs_no_other_its_record_and_is_counted(
+    log: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    identity = Identity("https://issuer.test", "system:serviceaccount:team:bot", 4e9, cluster=True)
+    made = setup.opened(Audit(path=str(log)), "registry-0", ManualClock(1_800_000_000.0), Counts())
+
+    def fail() -> None:
+        raise ValueError("it cannot be made")
+
+    async def work() -> None:
+        made.later(fail)
+        arguments = (Action.CALL, identity, "x", tool("x"), Decision(True, Reason.GRANTED), "1.1")
+        made.later(partial(made.decided, *arguments, outcome="ok"))
+        made.close()
+
+    asyncio.run(work())
+    assert [r["tool"] for r in records(log) if r["action"] == "call"] == ["team/x"]
+    (gap,) = [r for r in records(log) if r["action"] == "audit.gap"]
+    assert [(lost["reason"], lost["action"], lost["count"]) for lost in gap["lost"]] == [
+        ("not_recorded", "call", 1)
+    ]
+    assert "a call could not be recorded" in caplog.text

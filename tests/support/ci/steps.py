@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 EITHER = 3
+PAIR = "JOBS=2"
+"""Processes of a step that has another one beside it: alone it takes more."""
 UNIT = "tests/unit"
 """What the fresh machine runs, too: where that is a step of the same run, no other runs it again."""
 
@@ -60,7 +62,7 @@ def steps(seed: int) -> tuple[Step, ...]:
         Step(
             "test",
             "tests: make test",
-            ("test",),
+            ("test", PAIR),
             5400,
             1,
             "not long and not node",
@@ -84,7 +86,7 @@ def steps(seed: int) -> tuple[Step, ...]:
         Step(
             "mcp-peers",
             "MCP clients of others: make mcp-peers",
-            ("mcp-peers", "TOOLCRIB_REQUIRE_REAL=1"),
+            ("mcp-peers", PAIR, "TOOLCRIB_REQUIRE_REAL=1"),
             1200,
             2,
             "peers",
@@ -115,7 +117,14 @@ def steps(seed: int) -> tuple[Step, ...]:
             EITHER,
             "fresh",
         ),
-        Step("test-long", "longer tests: make test-long", ("test-long",), 2400, EITHER, "long and not node"),
+        Step(
+            "test-long",
+            "longer tests: make test-long",
+            ("test-long", PAIR),
+            2400,
+            EITHER,
+            "long and not node",
+        ),
         Step(
             "openapi-documents",
             "real OpenAPI documents imported, called and searched: make openapi-documents (needs npm, once)",

@@ -80,6 +80,17 @@ def test_of_pythons_of_one_version_one_that_is_much_faster_is_taken_and_said(tmp
     assert f"{programs / 'python3'} is much faster than {programs / 'python3.12'}" in done.stdout
 
 
+def test_the_environment_that_is_about_to_be_made_gives_no_python(tmp_path: Path) -> None:
+    made = tmp_path / "venv" / "bin"
+    made.mkdir(parents=True)
+    (made / "python3.12").write_text(f"#!/bin/sh\n{complete('3 12', 1)}\n")
+    (made / "python3.12").chmod(0o755)
+
+    run(tmp_path, {"python3.12": complete("3 12", 9_000)}, PATH=f"{tmp_path / 'bin'}:{made}")
+
+    assert (tmp_path / "bin" / "python3.12.log").exists()
+
+
 def test_a_python_that_is_a_little_faster_changes_nothing_nor_does_one_beside_the_one_that_is_named(
     tmp_path: Path,
 ) -> None:

@@ -1,6 +1,7 @@
 """What is put off for a moment: nothing of it is lost, and its order stays."""
 
 import asyncio
+import threading
 
 from toolcrib.telemetry.batch import Batch
 
@@ -28,9 +29,34 @@ def test_on_an_event_loop_items_wait_for_each_other_and_are_taken_in_their_order
         batch.add(2)
         before = list(taken)
         await asyncio.wait_for(done.wait(), 30)
+        done.clear()
+        batch.add(3)
+        await asyncio.wait_for(done.wait(), 30)
         return [*before, *taken]
 
-    assert asyncio.run(work()) == [[1, 2]]
+    assert asyncio.run(work()) == [[1, 2], [3]]
+
+
+def test_what_is_due_waits_for_the_lock() -> None:
+    lock, held = threading.Lock(), threading.Event()
+
+    async def work() -> list[bool]:
+        done = asyncio.Event()
+        found: list[bool] = []
+
+        def take(items: list[int]) -> None:
+            found.append(held.is_set())
+            done.set()
+
+        batch = Batch[int](take, lock)
+        with lock:
+            batch.add(1)
+        lock.acquire()
+        threading.Timer(0.1, lambda: (held.set(), lock.release())).start()
+        await asyncio.wait_for(done.wait(), 30)
+        return found
+
+    assert asyncio.run(work()) == [True]
 
 
 def test_what_is_flushed_is_taken_now_and_once() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import itertools
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -203,7 +204,7 @@ async def test_a_call_is_decided_as_the_authorizer_decides_it_at_each_moment_and
     clock = ManualClock(1_000.0)
     state = PolicyState(clock)
     many = [tool(f"team-a/tool-{i}") for i in range(3 * CALLS)]
-    ends, denied = binding(expires_at=1_100.0), tool("team-a/tool-0", scopes=("other",))
+    ends, denied = binding(not_before=1_000.0, expires_at=1_100.0), tool("team-a/tool-0", scopes=("other",))
     publish = Publish(base=None, to=Revision(epoch=1, seq=1), tools=tuple(many), bindings=(ends,))
     await state.publish(publish)
     view = await state.caller_view(BOT)
@@ -212,6 +213,7 @@ async def test_a_call_is_decided_as_the_authorizer_decides_it_at_each_moment_and
         for each in (*many, denied, *many[:3]):
             for action in (Action.CALL, Action.DESCRIBE):
                 assert view.decide(each, action, at) == decide(BOT, each, action, state.snapshot.policy, at)
+    assert 0 < len(view._calls) <= CALLS
 
 
 async def test_while_a_view_holds_a_call_of_a_tool_is_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,3 +229,21 @@ async def test_while_a_view_holds_a_call_of_a_tool_is_decided_once(monkeypatch: 
         for each in view.view.tools.values():
             assert view.decide(each, Action.CALL, state.clock.now()).allowed
     assert sorted(asked) == ["team-a/tool-0", "team-a/tool-1"]
+
+
+async def test_a_token_that_ends_while_its_large_view_is_made_leaves_nothing_to_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    state = await held(MANY)
+    assert isinstance(state.clock, ManualClock)
+    ending = replace(BOT, expires_at=state.clock.now() + 10)
+    real = PolicyState._make
+
+    async def late(self: PolicyState, identity: Any) -> None:
+        if identity is ending:
+            state.clock.jump(20)  # type: ignore[attr-defined]
+        await real(self, identity)
+
+    monkeypatch.setattr(PolicyState, "_make", late)
+    assert (await state.caller_view(ending)).view.tools == {}
+    assert len((await state.caller_view(BOT)).view.tools) == MANY
