@@ -169,16 +169,14 @@ class Writer:
                 if len(self._queue) == 1 or durable is not None:
                     self._ready.notify()
                 return True
-            if durable is None:
-                self._losses.add(record, "queue_full", requests)
         if durable is None:
-            self._counts.lost(1)
+            self.lose(record, "queue_full", requests)
         return False
 
-    def lose(self, record: Record, reason: str) -> None:
-        """Count a record that does not come."""
+    def lose(self, record: Record, reason: str, requests: int = 1) -> None:
+        """Count a record that does not come, which stands for so many requests."""
         with self._ready:
-            self._losses.add(record, reason)
+            self._losses.add(record, reason, requests)
         self._counts.lost(1)
 
     def state(self, policy: Snapshot) -> None:
@@ -300,9 +298,8 @@ class Writer:
                 if self._batch is not None:  # the new file has to be enough alone
                     self._evidence.undo(self._batch.before)
                     self._batch = None
-                self._held.insert(
-                    0, Waiting(self._own(audit_chain.REOPENED, {"previous": files.place_of(self._head)}))
-                )
+                previous = {"previous": files.place_of(self._head)}
+                self._held.insert(0, Waiting(self._own(audit_chain.REOPENED, previous)))
         except OSError as error:
             self._failed(error)
         if not self._held:
@@ -320,12 +317,8 @@ class Writer:
         for file in self._retired:
             with contextlib.suppress(OSError):
                 first, last = files.first_line(file), files.last_line(file)
-                said.append(
-                    self._own(
-                        audit_chain.RETIRED,
-                        {"file": file.name, "first": files.place_of(first), "last": files.place_of(last)},
-                    )
-                )
+                of_it = {"file": file.name, "first": files.place_of(first), "last": files.place_of(last)}
+                said.append(self._own(audit_chain.RETIRED, of_it))
         self._held[:0] = map(Waiting, said)
 
     def _write(self) -> bool:
