@@ -15,7 +15,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -308,7 +308,8 @@ def configure(
     # neither form shows them
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     if _output.handler is not None:
-        _output.handler.flush()
+        with suppress(OSError, ValueError):  # its stream may be closed, as `logging.shutdown` knows
+            _output.handler.flush()
     handler: logging.Handler
     if form == "json":
         handler = _output.handler = _JsonHandler(stream)

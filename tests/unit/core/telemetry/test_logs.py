@@ -299,3 +299,21 @@ def test_a_line_for_a_stream_that_is_closed_harms_nobody(
     logs.say(logger, logging.INFO, SAID)
 
     assert "closed file" in capsys.readouterr().err  # as `logging` says of any of its lines
+
+
+def test_another_configuration_writes_what_waits_and_does_not_mind_a_stream_that_is_closed(
+    logger: logging.Logger,
+) -> None:
+    async def say() -> None:
+        logs.say(logger, logging.INFO, {"message": "waits"})
+
+    first = io.StringIO()
+    logs.configure({"TOOLCRIB_LOG_FORMAT": "json"}, stream=first)
+    asyncio.run(say())
+    logs.configure({"TOOLCRIB_LOG_FORMAT": "json"}, stream=io.StringIO())
+    assert json.loads(first.getvalue())["message"] == "waits"
+
+    closed = io.StringIO()
+    logs.configure({"TOOLCRIB_LOG_FORMAT": "json"}, stream=closed)
+    closed.close()
+    logs.configure({"TOOLCRIB_LOG_FORMAT": "json"}, stream=io.StringIO())
