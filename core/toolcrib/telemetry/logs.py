@@ -201,10 +201,12 @@ class _JsonHandler(logging.StreamHandler[TextIO]):
             self.release()
 
     def _write(self, said: list[_Said]) -> None:
+        if getattr(self.stream, "closed", False):  # since they were said
+            return
         try:
             self.stream.write("".join(map(self._line, said)))
             self.stream.flush()
-        except Exception:  # a stream that is closed or full: `logging` has its way with that
+        except Exception:  # a stream that is full or broken: `logging` has its way with that
             self.handleError(logging.makeLogRecord({"msg": said[0][2]}))
 
     def _line(self, said: _Said) -> str:

@@ -289,16 +289,22 @@ def test_on_an_event_loop_a_line_is_written_a_moment_later_and_before_what_is_lo
     assert said() == ["1", "2", "3", "4"]
 
 
-def test_a_line_for_a_stream_that_is_closed_harms_nobody(
+def test_a_line_for_a_stream_that_is_closed_harms_nobody_and_one_that_breaks_is_told_of_by_logging(
     logger: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    class Broken(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError("no space left")
+
     stream = io.StringIO()
     logs.configure({"TOOLCRIB_LOG_FORMAT": "json"}, stream=stream)
     stream.close()
-
     logs.say(logger, logging.INFO, SAID)
+    assert capsys.readouterr().err == ""
 
-    assert "closed file" in capsys.readouterr().err  # as `logging` says of any of its lines
+    logs.configure({"TOOLCRIB_LOG_FORMAT": "json"}, stream=Broken())
+    logs.say(logger, logging.INFO, SAID)
+    assert "no space left" in capsys.readouterr().err
 
 
 def test_another_configuration_writes_what_waits_and_does_not_mind_a_stream_that_is_closed(
