@@ -1,4 +1,4 @@
-"""What nobody waits for, put off for a few milliseconds and done together.
+"""Work that is put off for a few milliseconds and done together.
 
 Answers go out first, and one write takes many lines.
 """
@@ -23,7 +23,7 @@ class Batch(Generic[T]):
 
     Args:
         take: is given them.
-        lock: held while it is called; whoever calls `add` or `flush` holds it, too. None: there is one thread.
+        lock: held while `take` is called. Callers of `add` and `flush` must hold it. None: there is one thread.
     """
 
     def __init__(
@@ -32,10 +32,10 @@ class Batch(Generic[T]):
         self._take, self._lock = take, lock or nullcontext()
         self._items: list[T] = []
         self._loop: asyncio.AbstractEventLoop | None = None
-        """Which will flush it."""
+        """The loop that has a timer for the next flush."""
 
     def add(self, item: T) -> None:
-        """Take this one, too."""
+        """Collect an item."""
         self._items.append(item)
         try:
             loop = asyncio.get_running_loop()
@@ -47,7 +47,7 @@ class Batch(Generic[T]):
             loop.call_later(TOGETHER, self._due)
 
     def flush(self) -> None:
-        """Give on what there is, now."""
+        """Give all collected items to `take` now."""
         if self._items:
             items, self._items = self._items, []
             self._take(items)

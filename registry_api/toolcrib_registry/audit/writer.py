@@ -267,8 +267,8 @@ class Writer:
         with self._ready:
             if not self._queue and fresh and not self._stop.is_set():
                 self._ready.wait(TICK)
-            alone = len(self._queue) < AT_A_TIME and all(item.durable is None for item in self._queue)
-            if fresh and alone and not self._stop.is_set():
+            can_wait = len(self._queue) < AT_A_TIME and all(item.durable is None for item in self._queue)
+            if fresh and can_wait and not self._stop.is_set():
                 self._ready.wait(TOGETHER)
             while self._queue and len(held) < AT_A_TIME:
                 held.append(self._queue.popleft())

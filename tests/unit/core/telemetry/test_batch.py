@@ -37,24 +37,22 @@ def test_on_an_event_loop_items_wait_for_each_other_and_are_taken_in_their_order
     assert asyncio.run(work()) == [[1, 2], [3]]
 
 
-def test_what_is_due_waits_for_the_lock() -> None:
-    lock, held = threading.Lock(), threading.Event()
+def test_the_lock_is_held_while_items_are_taken_on_the_loop() -> None:
+    lock = threading.Lock()
 
     async def work() -> list[bool]:
         done = asyncio.Event()
-        found: list[bool] = []
+        held: list[bool] = []
 
         def take(items: list[int]) -> None:
-            found.append(held.is_set())
+            held.append(lock.locked())
             done.set()
 
         batch = Batch[int](take, lock)
         with lock:
             batch.add(1)
-        lock.acquire()
-        threading.Timer(0.1, lambda: (held.set(), lock.release())).start()
         await asyncio.wait_for(done.wait(), 30)
-        return found
+        return held
 
     assert asyncio.run(work()) == [True]
 

@@ -144,7 +144,7 @@ def test_a_property_may_be_called_as_a_keyword() -> None:
     assert mirrors.mirrors_of(schema) == ((("properties",), "A", "string"),)
 
 
-@pytest.mark.parametrize("blank", ["\xa0", "\x85", "\x0b", "\x0c", "\x1c"])
+@pytest.mark.parametrize("blank", ["\xa0", "\x85", "\x0b", "\x0c", "\x1c", "\xe2\x80\x83"])
 def test_only_what_http_takes_for_white_space_is_taken_off_a_field(blank: str) -> None:
     assert mirrors.one(_read([("mcp-name", " \tx\t ")]), "mcp-name") == "x"
     assert mirrors.one(_read([("mcp-name", f"x{blank}")]), "mcp-name") == f"x{blank}"
