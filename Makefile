@@ -5,9 +5,11 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # what `make up` and `make test` may be given: make up ARGS="--port 8080", make test ARGS="-k view"
 ARGS ?=
-# how many processes run `make test`: more than two cores, since half of the time tests wait. Each starts real servers of its own (about 1 GB),
-# JOBS=0 runs them in this one
+# how many processes run tests: more than two cores, since half of the time tests wait; JOBS=0 runs them in this one.
+# In `make test-real` each starts real servers of its own (about 1 GB).
 JOBS ?= 3
+# when make began, so that the time that `make test` prints has the set-up in it
+export TOOLCRIB_BEGAN := $(or $(TOOLCRIB_BEGAN),$(shell date +%s))
 # Files in their own order: pytest-xdist would begin with those of many tests, and end with one process in a long test of
 # real servers while the others have nothing to do. In their own order the many short ones of tests/unit come last.
 DIST := --dist loadfile --no-loadscope-reorder
@@ -31,7 +33,7 @@ PEERS := tests/support/mcp_peers
 FRAMEWORKS := tests/support/frameworks/locks
 LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-package toolcrib-client
 
-.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test fresh-machine-test cluster-demo proof attack bench tails bench-context bench-modes bench-search bench-search-recall bench-search-scale bench-search-sizes search-gate search-faults revocation hidden-timing large-namespaces bulkheads mcp-conformance mcp-peers frameworks mcp-servers mcp-replicas mcp-bench openapi-documents growth health mcp-tokens image wheel wheel-smoke client-size ci clean
+.PHONY: help env up test test-real test-long check fmt generate chart-snapshots lock build-tools cluster-test fresh-machine-test cluster-demo proof attack bench tails bench-context bench-modes bench-search bench-search-recall bench-search-scale bench-search-sizes search-gate search-faults revocation hidden-timing large-namespaces bulkheads mcp-conformance mcp-peers frameworks mcp-servers mcp-replicas mcp-bench openapi-documents growth health mcp-tokens image wheel wheel-smoke client-size ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-18s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,8 +45,11 @@ env: ## Make the virtual environment from the locked requirements (instant when 
 up: env ## Start Toolcrib on this machine with the example tools and agents; Ctrl-C stops it
 	@exec $(BIN)/toolcrib up --manifests examples/heist --manifests examples/catalog $(ARGS)
 
-test: env build-tools ## Run all tests, those on the real API server and the real Weaviate included
-	TOOLCRIB_REQUIRE_REAL=1 $(BIN)/python -m pytest -n $(JOBS) $(DIST) $(ARGS)
+test: env ## Run the tests that need nothing but Python: every guarantee that has no real server in it, in minutes
+	$(BIN)/python -m pytest --suite quick -n $(JOBS) $(DIST) $(ARGS)
+
+test-real: env build-tools ## Run all others: on a real API server, Weaviate, Dex, PostgreSQL, Redis, Prometheus and helm; tables and properties whole
+	$(BIN)/python -m pytest --suite real -n $(JOBS) $(DIST) $(ARGS)
 
 check: env ## Lint, format, types, import contracts, the words of pages and strings, and generated files that are up to date
 	$(BIN)/ruff check $(SOURCES)
@@ -53,6 +58,7 @@ check: env ## Lint, format, types, import contracts, the words of pages and stri
 	$(BIN)/mypy tests/support
 	$(BIN)/mypy -p dashboards
 	$(BIN)/lint-imports
+	$(BIN)/python tests/support/ci/needs.py
 	$(BIN)/python docs/words.py
 	@$(MAKE) --no-print-directory generate
 	@git diff --exit-code -- crds docs/reference docs/concepts docs/pictures helm || { echo "Generated files were out of date; they are new now: commit them." >&2; exit 1; }

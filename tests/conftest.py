@@ -1,21 +1,23 @@
-"""Fixtures of the whole suite: the real API server and the real Weaviate, started once, when first asked for.
+"""Fixtures of the whole suite: the real servers, each started once, when a test first asks for it.
 
-Tests that use them carry the markers `apiserver` and `weaviate` by themselves (`-m "not apiserver"`). Tests marked
-`node` run only with `-m node` (`make cluster-test`), those marked `fresh` only with `-m fresh` (`make
-fresh-machine-test`), those marked `peers` only with `-m peers` (`make mcp-peers`). Tests marked `long` are left out of
-a run of everything, so that it stays short (`make test-long` runs them); a path, `-k` or `-m long` finds them.
+`suites` says which command runs which test. Tests that use a real server have the mark `real` by themselves. Tests
+marked `node`, `fresh` or `peers` run only where `-m` names the mark. Tests marked `long` are left out of a run of
+everything; a path, `-k` or `-m long` selects them.
 """
 
 import gc
 import os
+import resource
 import secrets
 import signal
 import sys
+from collections import Counter
 from collections.abc import Generator, Iterator
+from typing import Any
 
 import pytest
-from hypothesis import settings
 
+import suites
 from ci import reports
 from realparts import loaded, lookup, processes
 from realparts.apiserver import ApiServer
@@ -24,11 +26,7 @@ from realparts.redis_server import Redis
 from realparts.required import require_postgres, require_real, require_redis, required
 from realparts.weaviate import Weaviate
 
-# a bound of wall-clock time says how busy the machine is; what must be fast has a test of processor time
-settings.register_profile("toolcrib", deadline=None)
-settings.load_profile("toolcrib")
-
-_MARKERS = {"apiserver": "apiserver", "weaviate_server": "weaviate", "node": "node"}
+_LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 
 @pytest.fixture(scope="session")
@@ -91,6 +89,12 @@ def postgres_server() -> Iterator[Postgres]:
         yield server
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--suite", choices=[suites.QUICK, suites.REAL], help="run what `make test` or `make test-real` runs"
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """What children inherit: SIGINT, which a shell's background job ignores; and the right to keep what they compile.
 
@@ -101,6 +105,7 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+    suites.choose(config.option.suite)
     loaded.switch_on()
     reports.register(config)
 
@@ -119,33 +124,58 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    suites.mark(items)
+    reports.mark(items)
+    if suite := config.option.suite:
+        chosen, config.stash[_LEFT_OUT] = suites.select(items, suite)
+        _deselect(config, items, set(items) - set(chosen))
     # A whole node or machine is made only where it is asked for by its marker, whatever else a `-m` says; so are the
     # environments of other people's clients.
     for marker in ("node", "fresh", "peers"):
         if marker not in (config.option.markexpr or ""):
-            left_out = [item for item in items if item.get_closest_marker(marker)]
-            items[:] = [item for item in items if not item.get_closest_marker(marker)]
-            config.hook.pytest_deselected(items=left_out)
+            _deselect(config, items, {item for item in items if item.get_closest_marker(marker)})
     everything = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     if everything and not config.option.keyword and not config.option.markexpr:
-        left_out = [item for item in items if item.get_closest_marker("long")]
-        items[:] = [item for item in items if not item.get_closest_marker("long")]
-        config.hook.pytest_deselected(items=left_out)
-    reports.mark(items)
-    for item in items:
-        for fixture, marker in _MARKERS.items():
-            if fixture in getattr(item, "fixturenames", ()):
-                item.add_marker(marker)
+        _deselect(config, items, {item for item in items if item.get_closest_marker("long")})
+
+
+def _deselect(config: pytest.Config, items: list[pytest.Item], left_out: set[pytest.Item]) -> None:
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=list(left_out))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of xdist tells its controller, which collects nothing, what was left out."""
+    output: dict[str, object] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["left_out"] = dict(session.config.stash.get(_LEFT_OUT, Counter()))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    node.config.stash[_LEFT_OUT] = Counter(getattr(node, "workeroutput", {}).get("left_out", {}))
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """The last lines of a suite: what was left out, what runs it, and how long this run took."""
+    if suite := config.option.suite:
+        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        seconds = sum(usage.ru_utime + usage.ru_stime for usage in used)
+        terminalreporter.section(suite)
+        for line in suites.last_lines(suite, config.stash.get(_LEFT_OUT, Counter()), seconds):
+            terminalreporter.write_line(line)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Where real parts are required, a test of a real part that was skipped has failed."""
+    """A test that skips because something is missing has failed where real parts are required, and in `make test`."""
     report = yield
-    real = any(item.get_closest_marker(marker) for marker in _MARKERS.values())
-    if required() and report.skipped and not hasattr(report, "wasxfail"):
+    if report.skipped and not hasattr(report, "wasxfail"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        if real or lookup.REMEDY in reason:
+        missing = (
+            item.get_closest_marker("real") or item.get_closest_marker("node") or lookup.REMEDY in reason
+        )
+        if required() and missing:
             report.outcome = "failed"
             report.longrepr = f"skipped, but TOOLCRIB_REQUIRE_REAL is set: {reason}"
     return report

@@ -1,6 +1,7 @@
 """The layout of the repository keeps what it promises (docs/decisions/0001)."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -239,6 +240,43 @@ def test_what_proves_a_promise_of_security_is_marked_as_a_guarantee() -> None:
 
     assert {part for part in PROMISES if not any(part in str(p) for p in marked)} == set()
     assert [str(p.relative_to(ROOT)) for p in proving if p not in marked] == []
+
+
+COLLECTING = """
+import json, sys
+import pytest
+class Collector:
+    def show(self, items):
+        import suites  # imports hypothesis, which pytest imports first
+        for item in items:
+            marks = {m.name for m in item.iter_markers()}
+            if marks & {"guarantee", "property"}:
+                print("::", json.dumps([item.nodeid.partition("::")[0], sorted(suites.commands(marks)), "slow" in marks]))
+    def pytest_collection_finish(self, session): self.show(session.items)
+    def pytest_deselected(self, items): self.show(items)
+sys.exit(pytest.main(["--collect-only", "-qq", "-p", "no:cacheprovider", *sys.argv[1:]], plugins=[Collector()]))
+"""
+
+
+def test_each_guarantee_stands_where_the_list_says_and_runs_in_a_command() -> None:
+    """A property is a guarantee by itself. What is too slow for `make test` stays there in a shorter form."""
+    modules = [p for p in tracked() if p.name.startswith("test_") and p.suffix == ".py"]
+    texts = [str(p) for p in modules if re.search(r"mark\.guarantee|^from hypothesis import .*given", p.read_text(), re.M)]
+    run = subprocess.run(
+        [sys.executable, "-c", COLLECTING, *texts], cwd=ROOT, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "tests" / "support")},
+    )  # fmt: skip
+    rows = [json.loads(line[3:]) for line in run.stdout.splitlines() if line.startswith(":: ")]
+    commands: dict[str, set[str]] = {}
+    for module, targets, _ in rows:
+        commands.setdefault(module.removeprefix("tests/"), set()).update(targets)
+
+    assert run.returncode == 0, run.stdout
+    assert [module for module, targets, _ in rows if not targets] == []
+    assert sorted({module for module, _, slow in rows if slow}) == [], "a guarantee is not slow: give it a short form"
+    assert {m: " + ".join(sorted(c)) for m, c in commands.items()} == {
+        module: where for where, listed in GUARANTEES.items() for module in listed.split()
+    }
 
 
 @pytest.mark.parametrize("name", ["long", "node", "peers"])

@@ -15,6 +15,8 @@ from chart_values import MATRIX
 from kubernetes_schemas import FOREIGN
 from realparts.apiserver import ApiServer
 
+pytestmark = pytest.mark.real
+
 
 @pytest.fixture(scope="module")
 def addresses(apiserver: ApiServer) -> dict[str, tuple[str, bool]]:

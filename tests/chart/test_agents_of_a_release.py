@@ -10,7 +10,7 @@ from chart import NAMESPACE, RELEASE, helm, try_install
 from realparts.apiserver import ApiServer
 from realparts.required import require_real
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.long, pytest.mark.guarantee]
+pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.guarantee]
 
 POLICIES = "/apis/admissionregistration.k8s.io/v1"
 POLICY = f"{POLICIES}/validatingadmissionpolicies/agents-run.toolcrib.dev"

@@ -14,6 +14,8 @@ from chart import NAMESPACE, ROOT, Object, Rendered, refused, render
 from chart_values import MATRIX
 from toolcrib_registry.settings import RegistrySettings
 
+pytestmark = pytest.mark.real
+
 MOUNT = "/etc/toolcrib/assertion"
 
 

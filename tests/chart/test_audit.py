@@ -14,6 +14,8 @@ from toolcrib.audit.chain import AuditKey
 from toolcrib_operator import options
 from toolcrib_registry.settings_sections import Audit
 
+pytestmark = pytest.mark.real
+
 
 def _audit(rendered: Rendered) -> Audit | None:
     text = rendered.one("ConfigMap", "toolcrib-registry")["data"]["registry.yaml"]

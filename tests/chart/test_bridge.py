@@ -22,6 +22,7 @@ def test_every_manifest_is_valid(example: dict[str, Any], version: str) -> None:
     assert [text for item in example.values() for text in problems(item, version)] == []
 
 
+@pytest.mark.real
 def test_only_the_registry_reaches_the_bridge_and_it_reaches_nobody(example: dict[str, Any]) -> None:
     policy, labels = example["NetworkPolicy"]["spec"], example["Deployment"]["spec"]["selector"]
     (rule,) = policy["ingress"]

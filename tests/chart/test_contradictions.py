@@ -7,6 +7,8 @@ import pytest
 from chart import refused, render
 from chart_values import MATRIX
 
+pytestmark = pytest.mark.real
+
 Values = dict[str, Any]
 _HOST = {"publicHost": "toolcrib.example.com"}
 

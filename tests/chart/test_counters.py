@@ -9,6 +9,8 @@ import yaml
 
 from chart import CHART, NAMESPACE, Rendered, helm, refused, render
 
+pytestmark = pytest.mark.real
+
 REDIS = {"kind": "redis", "url": "redis://redis.limits.svc"}
 
 

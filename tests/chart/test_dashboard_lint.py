@@ -21,7 +21,7 @@ from dashboards import generate, governance, lint, operators, propagation, repli
 from dashboards.interpolate import Choice, UnknownVariableError, interpolate
 from dashboards.lint_queries import Metric, reference, unparseable
 from realparts import prometheus
-from realparts.required import required
+from realparts.required import require_prometheus
 
 HELM = Path(__file__).parents[2] / "helm"
 FOLDER = HELM / "toolcrib" / "dashboards"
@@ -76,10 +76,12 @@ def test_every_runbook_that_a_panel_names_is_an_alerts() -> None:
     assert named <= set(ALERTS)
 
 
+@pytest.mark.real
 def test_every_query_is_promql() -> None:
     assert unparseable((text for page in PAGES.values() for *_, text in lint.queries(page)), promtool()) == {}
 
 
+@pytest.mark.real
 def test_what_is_used_in_one_installation_is_unused_in_another(tmp_path: Path) -> None:
     """Two installations, a and b, with a grant and a tool of one name, and a tool in b that is disabled."""
     grant = 'kind="AgentScopeBinding", grant="heist/g", namespace='
@@ -141,6 +143,7 @@ def test_what_is_used_in_one_installation_is_unused_in_another(tmp_path: Path) -
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.real
 def test_a_query_that_is_not_promql_is_named() -> None:
     wrong = unparseable(["sum(up", "up{", "sum(up)"], promtool())
 
@@ -166,12 +169,8 @@ def test_the_linter_runs_by_hand_and_tells_by_its_exit_status(tmp_path: Path) ->
 
 def promtool() -> Path:
     """The program, or a skip (a failure where real parts are required)."""
-    try:
-        return prometheus.path_of("promtool")
-    except prometheus.PrometheusMissingError as error:
-        if required():
-            pytest.fail(str(error), pytrace=False)
-        pytest.skip(str(error))
+    require_prometheus()
+    return prometheus.path_of("promtool")
 
 
 # -------------------------------------------------------------------------------------- one broken dashboard per rule

@@ -15,10 +15,9 @@ import pytest
 from dashboards import lint
 from dashboards.interpolate import ALL, Choice, interpolate
 from observed import DEAD, DENIED_ONCE, DOWN, ON_TRIAL, SUSPENDED, UNREACHED, UNUSED, Observed, observed
-from realparts import prometheus as parts
-from realparts.required import require_real, required
+from realparts.required import require_prometheus, require_real
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.long]
 
 FOLDER = Path(__file__).parents[2] / "helm" / "toolcrib" / "dashboards"
 PAGES = {file.stem: json.loads(file.read_text()) for file in sorted(FOLDER.glob("*.json"))}
@@ -37,12 +36,7 @@ EMPTY_HERE = {
 def work() -> Iterator[Observed]:
     """Toolcrib after a while of work: everything has happened at least in two rounds, scraped apart."""
     require_real("kube-apiserver", "etcd", "kubectl")
-    try:
-        parts.path_of("prometheus")
-    except parts.PrometheusMissingError as error:
-        if required():
-            pytest.fail(str(error), pytrace=False)
-        pytest.skip(str(error))
+    require_prometheus()
     soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=3)
     with observed(soon.strftime("%Y-%m-%dT%H:%M:%SZ")) as made:
         made.once()

@@ -8,6 +8,8 @@ from chart import NAMESPACE, render
 from toolcrib_cli.doctor import cluster, table
 from toolcrib_cli.doctor.facts import Facts, Place
 
+pytestmark = pytest.mark.real
+
 
 def failing(values: dict[str, Any]) -> set[str]:
     """The items that do not pass."""

@@ -9,6 +9,8 @@ import yaml
 from chart import Rendered, named, refused, render
 from chart_values import MATRIX
 
+pytestmark = pytest.mark.real
+
 _HOST = "toolcrib.example.com"
 
 

@@ -11,6 +11,8 @@ from chart_values import MATRIX
 from kubernetes_schemas import VERSIONS, problems
 from toolcrib.resources import KINDS, admission, confirmations
 
+pytestmark = pytest.mark.real
+
 
 @pytest.mark.parametrize("name", MATRIX)
 def test_every_manifest_is_valid_in_every_supported_version(name: str) -> None:

@@ -14,6 +14,8 @@ from chart_values import MATRIX
 from realparts import prometheus
 from realparts.required import require_prometheus
 
+pytestmark = pytest.mark.real
+
 _RULES = sorted(CHART.glob("rules/*.yaml"))
 _DASHBOARDS = sorted(CHART.glob("dashboards/*.json"))
 _JOBS = {"toolcrib-registry", "toolcrib-operator", "toolcrib-agent"}

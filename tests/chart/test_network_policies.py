@@ -13,6 +13,8 @@ from chart_agents import agent_pods
 from chart_values import MATRIX
 from realparts.apiserver import ApiServer
 
+pytestmark = pytest.mark.real
+
 
 def _policy(rendered: Rendered, name: str) -> dict[str, Any]:
     spec: dict[str, Any] = rendered.one("NetworkPolicy", f"toolcrib-{name}")["spec"]

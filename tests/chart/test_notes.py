@@ -9,6 +9,8 @@ import pytest
 from chart import CHART, NAMESPACE, helm, render
 from chart_values import MATRIX
 
+pytestmark = pytest.mark.real
+
 
 def _notes(values: dict[str, Any], folder: Path) -> str:
     file = folder / "values.json"

@@ -11,6 +11,8 @@ from chart import CHART, render
 from chart_snapshot import snapshot
 from chart_values import MATRIX
 
+pytestmark = pytest.mark.real
+
 _VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 _HOST = "toolcrib.example.com"
 # Every optional feature of which no list has to be filled.

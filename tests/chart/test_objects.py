@@ -11,6 +11,8 @@ from chart_agents import agent_pods, agent_workloads
 from chart_values import MATRIX
 from toolcrib.resources import admission
 
+pytestmark = pytest.mark.real
+
 _OF_CRDS = ("CustomResourceDefinition", admission.POLICY, admission.BINDING)
 _CLUSTER_SCOPED = (
     *_OF_CRDS,

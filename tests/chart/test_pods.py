@@ -13,6 +13,8 @@ from chart import Object, Rendered, containers, render
 from chart_agents import agent_pods
 from chart_values import COMPONENTS, MATRIX, agent_pod, extras
 
+pytestmark = pytest.mark.real
+
 _VOLUMES = {
     "configMap",
     "csi",

@@ -14,7 +14,7 @@ from cluster import EXAMPLES, Cluster
 from realparts.prometheus import Prometheus
 from realparts.required import require_prometheus, require_real
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 RULES = sorted((ROOT / "helm/toolcrib/rules").glob("*.yaml"))

@@ -34,6 +34,7 @@ def _walk(schema: Values, node: Values, values: Any, path: str) -> Iterator[str]
 _DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 
 
+@pytest.mark.real
 def test_a_typo_is_refused_at_every_level_and_named() -> None:
     """One rendering with a typo in each mapping: helm names them all."""
     levels = list(_levels(_DEFAULTS))
@@ -50,6 +51,7 @@ def test_a_typo_is_refused_at_every_level_and_named() -> None:
         assert f"at '{pointer}': additional properties 'tpyo' not allowed" in said, level
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("level", ["agents", "issuers"])
 def test_a_typo_in_an_entry_of_a_list_is_refused(level: str) -> None:
     entry = MATRIX["ingress"]["issuers"][0] if level == "issuers" else MATRIX["agents"]["agents"]["items"][0]
@@ -112,6 +114,7 @@ def _nulled(values: Any, depth: int, node: Values, schema: Values) -> Values:
     return found
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("depth", [0, 1, 2])
 def test_a_block_that_is_null_is_named(depth: int) -> None:
     """`registry:` with nothing under it, say: Helm takes the defaults away, and no template could say what is missing."""
@@ -153,6 +156,7 @@ _WRONG: dict[str, tuple[Any, str]] = {
 }
 
 
+@pytest.mark.real
 def test_values_of_the_wrong_kind_are_all_refused_each_with_its_path() -> None:
     values: Values = {}
     for path, (value, _) in _WRONG.items():

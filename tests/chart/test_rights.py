@@ -8,6 +8,8 @@ import yaml
 from chart import ROOT, Object, Rendered, named, render
 from chart_values import MATRIX
 
+pytestmark = pytest.mark.real
+
 _READING = {"get", "list", "watch"}
 _OPERATORS = ("toolcrib-operator", "toolcrib-registrations", "toolcrib-credentials")
 Rule = dict[str, Any]

@@ -51,6 +51,7 @@ def documented() -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("path", RULES, ids=lambda path: path.stem)
 def test_promtool_accepts_the_rule_file(path: Path) -> None:
     require_prometheus()
@@ -63,6 +64,7 @@ def test_promtool_accepts_the_rule_file(path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("path", TESTS, ids=lambda path: path.stem)
 def test_the_unit_tests_of_the_rules_pass(path: Path) -> None:
     require_prometheus()

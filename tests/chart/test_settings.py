@@ -16,6 +16,8 @@ from toolcrib_registry.settings import RegistrySettings, from_env
 from toolcrib_runner.main import parser
 from toolcrib_runner.settings import SOURCE as RUNNER
 
+pytestmark = pytest.mark.real
+
 EXAMPLES = Path(__file__).parents[2] / "examples" / "issuers"
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 

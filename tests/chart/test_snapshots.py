@@ -32,6 +32,7 @@ KEPT = [
 _RIGHTS = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("name", KEPT)
 def test_the_rendering_is_the_one_under_version_control(name: str) -> None:
     """Of other sets than the default, only how they differ from it."""
@@ -45,6 +46,7 @@ def test_the_rendering_is_the_one_under_version_control(name: str) -> None:
     _compare(f"{name}.yaml", gone + snapshot(rendered))
 
 
+@pytest.mark.real
 def test_the_rights_are_those_under_version_control() -> None:
     """All RBAC in one file: what the chart may do to a cluster cannot grow unseen."""
     everything = render(MATRIX["registrations"] | MATRIX["agents"] | MATRIX["prometheus-asks-kubernetes"])

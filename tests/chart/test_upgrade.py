@@ -19,7 +19,7 @@ from realparts.required import require_real
 from toolcrib.resources import admission
 from toolcrib_operator.admission.comparison import obstacle
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.long]
 
 Data = dict[str, bytes]
 _MADE = (

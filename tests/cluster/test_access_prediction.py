@@ -26,7 +26,7 @@ from toolcrib_cli import main as cli
 from toolcrib_cli.cluster import read_issuer
 from toolcrib_cli.prediction.sources import AccessQuestion, cluster_source
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.long, pytest.mark.guarantee]
+pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.guarantee]
 
 SUBJECTS = [f"{ns}/{name}" for ns in NAMESPACES for name in ACCOUNTS]
 ADMIN = {

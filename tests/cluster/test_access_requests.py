@@ -25,7 +25,7 @@ from toolcrib.resources.conditions import timestamp
 from toolcrib_cli.main import main
 from toolcrib_cli.requesting.in_cluster import ClusterRequests
 
-pytestmark = pytest.mark.apiserver
+pytestmark = pytest.mark.real
 
 GROUP = "rbac.authorization.k8s.io"
 PROMISED = 1.0

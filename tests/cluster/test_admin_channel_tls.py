@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 SYSTEM = "toolcrib-system"
 SERVICE = f"{SYSTEM}/toolcrib-registry"
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.long]
 
 
 @pytest.fixture

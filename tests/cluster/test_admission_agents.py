@@ -21,7 +21,7 @@ from admission_server import (
 from realparts.processes import wait_until
 from toolcrib.resources.admission import FINALIZER
 
-pytestmark = pytest.mark.apiserver
+pytestmark = pytest.mark.real
 
 BOT = "bot"
 SUSPENDED = [

@@ -8,7 +8,7 @@ from admission_server import APPLY, EVERYTHING, HOME, MERGE, ROOT, Admission, Gi
 from manifests import manifest, tool
 from toolcrib.resources import API_VERSION
 
-pytestmark = pytest.mark.apiserver
+pytestmark = pytest.mark.real
 
 NAME = "calculator"
 ONE, OTHER = "sha256:" + "1" * 64, "sha256:" + "2" * 64

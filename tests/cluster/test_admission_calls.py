@@ -7,7 +7,7 @@ import pytest
 from admission_server import HOME, OPERATOR, OTHER, Admission, Given, User, all_but, confirmed, path_of
 from manifests import tool
 
-pytestmark = pytest.mark.apiserver
+pytestmark = pytest.mark.real
 
 CALLER = "system:serviceaccount:team-a:bot"
 PAY = "pay"

@@ -8,7 +8,7 @@ from admission_server import ROOT, Admission, Manifest, User, cluster_grant, gra
 from chart import render
 from manifests import tool
 
-pytestmark = pytest.mark.apiserver
+pytestmark = pytest.mark.real
 
 EXAMPLES = ROOT / "examples" / "admission"
 AUTHOR, LEAD, PLATFORM = (

@@ -18,7 +18,7 @@ from admission_server import (
 from manifests import manifest, tool
 from toolcrib.resources import API_VERSION
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.guarantee]
+pytestmark = [pytest.mark.real, pytest.mark.guarantee]
 
 IMPORT = (Given(None, (("import", "scopes", ()),)),)
 BARE = "system:serviceaccount:bare:toolcrib-operator"

@@ -14,7 +14,7 @@ from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
 from realparts.required import require_real
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.long, pytest.mark.guarantee]
+pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.guarantee]
 
 ROOT = Path(__file__).parents[2]
 WAITS = ("False", "AdmissionPolicyUnread")

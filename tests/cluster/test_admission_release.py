@@ -25,7 +25,7 @@ from admission_server import (
 from realparts.processes import wait_until
 from toolcrib.resources.admission import FINALIZER
 
-pytestmark = pytest.mark.apiserver
+pytestmark = pytest.mark.real
 
 RELEASE = (("release", "bindings", ()),)
 OTHERS = "example.com/kept"

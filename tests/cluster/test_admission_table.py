@@ -22,7 +22,7 @@ from admission_server import (
 )
 from manifests import tool
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.guarantee]
+pytestmark = [pytest.mark.real, pytest.mark.guarantee]
 
 SIZES = (1, 2, 3, 16)
 

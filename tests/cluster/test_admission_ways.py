@@ -32,7 +32,7 @@ from toolcrib.resources import admission as policies
 from toolcrib.resources.tool_policies import FEW_WORDS, NO_INPUT_SCHEMA
 from toolcrib_operator.admission.comparison import obstacle
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.guarantee]
+pytestmark = [pytest.mark.real, pytest.mark.guarantee]
 
 HELD = ("read:use",)
 BOT = (Given(HOME, (("grant", "scopes", HELD), ("gate", "scopes", HELD), ("equip", "subjects", ("bot",)))),)

@@ -18,7 +18,7 @@ from realparts.apiserver import ApiServer
 from realparts.processes import clean_environment, wait_until
 from realparts.required import require_real
 
-pytestmark = pytest.mark.apiserver
+pytestmark = pytest.mark.real
 
 ROOT = Path(__file__).parents[2]
 GROUP = "rbac.authorization.k8s.io"

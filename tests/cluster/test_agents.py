@@ -21,7 +21,7 @@ from revocation_watch import WAYS, Eyes, crowd
 from slow_backend import SlowBackend, slow_backend
 from toolcrib.resources.admission import FINALIZER
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.guarantee]
+pytestmark = [pytest.mark.real, pytest.mark.guarantee]
 
 PROMISED = 1.0
 """Seconds in which a suspension is in effect on every replica."""

@@ -12,7 +12,7 @@ from attack.stage import Breach, Stage
 from realparts.processes import wait_until
 from realparts.required import require_real
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

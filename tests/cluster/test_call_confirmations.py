@@ -21,7 +21,7 @@ from realparts.redis_server import Redis
 from realparts.required import require_real
 from stub_server import Answer, Asked, answering
 
-pytestmark = pytest.mark.apiserver
+pytestmark = pytest.mark.real
 
 PAY = {"amount": 5}
 RBAC = "rbac.authorization.k8s.io"

@@ -13,7 +13,7 @@ from manifests import binding, manifest
 from realparts.processes import wait_until
 from realparts.required import require_real
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.guarantee]
+pytestmark = [pytest.mark.real, pytest.mark.guarantee]
 
 WITHIN = 10.0
 """Seconds after its look in which a worse candidate is rolled back."""

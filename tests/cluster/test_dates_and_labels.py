@@ -17,7 +17,7 @@ from realparts.processes import Child, wait_until
 from realparts.required import require_real
 from toolcrib_cli.main import main
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.long]
 
 ZONE = "platform.example/zone"
 CREW = (

@@ -13,7 +13,7 @@ from realparts.required import require_real, required
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.weaviate, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.real, pytest.mark.long]
 
 
 def processes_of(folder: Path) -> list[str]:

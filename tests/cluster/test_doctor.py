@@ -17,7 +17,7 @@ from realparts.processes import clean_environment, wait_until
 from realparts.required import require_real
 from toolcrib_cli.doctor import cluster, table
 
-pytestmark = pytest.mark.apiserver
+pytestmark = pytest.mark.real
 
 SYSTEM, HOME = "toolcrib-system", "heist"
 HARDENED = {

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 FILES = "heist/files"
 READY = ("True", "Ready")
 
-pytestmark = pytest.mark.apiserver
+pytestmark = pytest.mark.real
 
 
 @pytest.fixture

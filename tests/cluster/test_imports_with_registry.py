@@ -23,7 +23,7 @@ from registry_harness import OPERATOR, RunningRegistry, mint, running_registry
 ROOT = Path(__file__).parents[2]
 TOOLS = {"add", "fails", "blocks", "asks", "grow"}
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.peers]
+pytestmark = [pytest.mark.real, pytest.mark.peers]
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from manifests import manifest
 from realparts.processes import Child, wait_until
 from realparts.required import require_real
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.long]
 
 TOOLS = "/apis/toolcrib.dev/v1alpha1/namespaces/crowd/tools"
 COUNT, SIZE = int(os.environ.get("TOOLCRIB_LARGE_TOOLS", "300")), 100_000

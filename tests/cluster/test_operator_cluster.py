@@ -31,7 +31,7 @@ RBAC = ROOT / "examples/cluster/rbac.yaml"
 HEIST = ROOT / "examples/heist"
 READY = ("True", "Ready")
 
-pytestmark = pytest.mark.apiserver
+pytestmark = pytest.mark.real
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ RBAC = ROOT / "examples/cluster/rbac.yaml"
 ACCOUNT = "system:serviceaccount:toolcrib-system:toolcrib-operator"
 Right = tuple[str, str, str]
 
-pytestmark = pytest.mark.apiserver
+pytestmark = pytest.mark.real
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from slow_backend import slow_backend
 ROOT = Path(__file__).parents[2]
 LASTING = ("Ready", "Accepted", "Propagated", "Expired")
 
-pytestmark = pytest.mark.apiserver
+pytestmark = pytest.mark.real
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from toolcrib_operator.world import World
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

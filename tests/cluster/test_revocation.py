@@ -23,7 +23,7 @@ from realparts.required import require_real
 from revocation_watch import WAYS, Eyes, crowd
 from slow_backend import SlowBackend, slow_backend
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.weaviate, pytest.mark.guarantee]
+pytestmark = [pytest.mark.real, pytest.mark.real, pytest.mark.guarantee]
 
 BOUND = 5.0
 """Seconds in which each revocation is in force everywhere: far above what is measured (`make revocation`)."""

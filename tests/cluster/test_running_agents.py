@@ -14,7 +14,7 @@ from manifests import binding, manifest
 from realparts.processes import wait_until
 from realparts.required import require_real
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.guarantee]
+pytestmark = [pytest.mark.real, pytest.mark.guarantee]
 
 IMAGE = "registry.example/toolcrib:1"
 FLAGS = (

@@ -12,7 +12,7 @@ from cluster import UNPROVEN, Cluster
 from realparts.processes import wait_until
 from realparts.required import require_real
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.long]
 
 RUNTIME = "toolcrib-runtime"
 WAITS = 12.0

@@ -14,7 +14,7 @@ from cluster import UNPROVEN, Cluster
 from realparts.processes import wait_until
 from realparts.required import require_real
 
-pytestmark = pytest.mark.apiserver
+pytestmark = pytest.mark.real
 
 ONCE = 5.0
 """Seconds for what takes well under one, where it is measured once and the machine may stand still meanwhile."""

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 READY = ("True", "Ready")
 UNSUPPORTED = ("False", "ServiceUnsupported")
 
-pytestmark = pytest.mark.apiserver
+pytestmark = pytest.mark.real
 
 
 class Stage:

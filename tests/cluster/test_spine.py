@@ -21,7 +21,7 @@ from realparts import lookup
 from realparts.processes import Child, clean_environment, free_port, wait_until
 from realparts.required import require_real
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.weaviate]
+pytestmark = [pytest.mark.real, pytest.mark.real]
 
 HACKER = ["file_reader", "simulation_data"]
 CHANGES = EXAMPLES / "access" / "changes"

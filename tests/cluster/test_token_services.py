@@ -25,7 +25,7 @@ from toolcrib.wire.backends import PublishedTokenService
 ROOT = Path(__file__).parents[2]
 AT = {"name": "idp", "port": 8080, "path": "/token"}
 
-pytestmark = pytest.mark.apiserver
+pytestmark = pytest.mark.real
 
 
 @pytest.fixture(scope="module")

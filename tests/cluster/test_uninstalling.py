@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 FINALIZER = "toolcrib.dev/revocation"
 KINDS = ("agentscopebindings", "clusteragentscopebindings")
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

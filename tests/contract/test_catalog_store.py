@@ -30,7 +30,7 @@ EVERYTHING = Pushdown()
 Opener = Callable[..., Awaitable[CatalogStore]]
 
 
-@pytest.fixture(params=["embedded", pytest.param("weaviate", marks=pytest.mark.weaviate)])
+@pytest.fixture(params=["embedded", pytest.param("weaviate", marks=pytest.mark.real)])
 async def opener(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Opener]:
     """Opens a store on the same data again and again; each test has data of its own."""
     stores: list[CatalogStore] = []

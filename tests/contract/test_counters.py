@@ -83,7 +83,7 @@ class Subject:
         return sum([isinstance(await self.charge(account, **limits), Charge) for _ in range(tries)])
 
 
-@pytest.fixture(params=["memory", "redis"])
+@pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.real)])
 async def stored(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Subject]:
     hand = Hand()
     counters: Counters
@@ -283,6 +283,7 @@ async def test_random_histories_never_exceed_a_window_and_never_refuse_without_n
                 assert _says(answer, Limit.PER_MINUTE, inside[-most] + 60 - stored.clock.now)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("stored", ["redis"], indirect=True)
 async def test_the_script_and_the_memory_answer_random_questions_alike(stored: Subject) -> None:
     rng, memory, held = random.Random(20261123), MemoryCounters(stored.clock), deque[tuple[Charge, Charge]]()
@@ -322,6 +323,7 @@ def _some(rng: random.Random, account: str) -> Demand:
     return Demand(f"{account}-{rng.choice('abcd')}", limits)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("stored", ["redis"], indirect=True)
 async def test_a_servers_clock_that_is_set_moves_its_windows_and_is_bounded(stored: Subject) -> None:
     assert await stored.admitted(5, per_minute=3) == 3

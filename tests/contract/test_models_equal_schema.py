@@ -25,7 +25,7 @@ from toolcrib.errors import InvalidManifest
 from toolcrib.names import RESERVED_TOOL_NAMES
 from toolcrib.resources import API_VERSION, KINDS, Tool, crd, parse
 
-pytestmark = pytest.mark.apiserver
+pytestmark = pytest.mark.real
 ROOT = Path(__file__).parents[2]
 Manifest = dict[str, Any]
 DROP = object()

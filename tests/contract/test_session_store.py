@@ -217,6 +217,7 @@ def test_a_pause_is_asked_of_a_session_that_runs_and_heard_with_the_next_beat(re
     assert not records.ask_pause("s")
 
 
+@pytest.mark.real
 def test_a_server_that_is_gone_is_one_error_without_a_password() -> None:
     require_postgres()
     with Postgres() as server:
@@ -229,6 +230,7 @@ def test_a_server_that_is_gone_is_one_error_without_a_password() -> None:
     assert failed.value.hint
 
 
+@pytest.mark.real
 def test_a_server_that_never_answers_is_one_error_after_seconds() -> None:
     require_postgres()
     with socket.create_server(("127.0.0.1", 0)) as silent:

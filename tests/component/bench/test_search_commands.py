@@ -171,7 +171,7 @@ def test_speed_is_measured_on_the_committed_subset(tmp_path: Path) -> None:
     assert "embedded, 200 tools through the Searcher" in done.stdout
 
 
-@pytest.mark.weaviate
+@pytest.mark.real
 @pytest.mark.long
 def test_both_stores_are_measured_and_compared(data: Path, tmp_path: Path) -> None:
     require_real("weaviate")

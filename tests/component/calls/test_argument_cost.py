@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from suites import examples
 from toolcrib.errors import SchemaUnsafe
 from toolcrib.schemas import safety as schema_safety
 from toolcrib.schemas.argument_cost import BUDGET
@@ -118,8 +119,7 @@ MANY = st.sampled_from([1, 10, 100, 1_000, 5_000])
 
 @pytest.mark.filterwarnings("ignore:Generating overly large repr")  # of a failing case: rather that than none
 @settings(
-    deadline=None,
-    max_examples=60,
+    examples(60),
     # shrinking would repeat what takes long
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
@@ -144,8 +144,7 @@ def test_generated_schemas_and_arguments_are_refused_fast_or_checked_within_the_
 
 
 @settings(
-    deadline=None,
-    max_examples=40,
+    examples(40),
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )

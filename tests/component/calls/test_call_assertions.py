@@ -12,11 +12,12 @@ import httpx
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evil_upstream import Request, response, upstream
 from registry_harness import ISSUER, RunningRegistry, binding, running_registry, tool
+from suites import examples
 from toolcrib.resources.backends import AuthType, Method
 from toolcrib.resources.placing import ParameterPlace
 from toolcrib.wire.backends import PublishedAuth, PublishedBackend, PublishedParameter, SecretReference
@@ -304,7 +305,7 @@ def test_what_was_made_for_another_purpose_is_refused(changes: dict[str, Any]) -
         verifier().verify(signed(claims_of(**changes)), *SENT)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     st.tuples(
         st.sampled_from(["GET", "POST", "post"]),

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import published
+from suites import examples
 from toolcrib.errors import SchemaUnsafe
 from toolcrib.schemas import compile_time
 from toolcrib.schemas import safety as schema_safety
@@ -82,8 +83,7 @@ SCHEMAS = st.one_of(
 
 
 @settings(
-    deadline=None,
-    max_examples=60,
+    examples(60),
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )

@@ -155,6 +155,7 @@ def test_the_order_of_arguments_does_not_matter(r: RunningRegistry) -> None:
     assert call(r, dict(reversed(ASKED.items()))).status_code == 200
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     "forged",
     [
@@ -291,6 +292,7 @@ def two(redis: Redis, made: ScriptedBackend, folder: Path) -> Iterator[Sequence[
         yield a, b
 
 
+@pytest.mark.real
 def test_what_one_replica_asked_for_is_used_at_another_and_there_alone(
     redis_server: Redis, made: ScriptedBackend, tmp_path: Path
 ) -> None:
@@ -305,6 +307,7 @@ def test_what_one_replica_asked_for_is_used_at_another_and_there_alone(
         assert len(made.given) == 1
 
 
+@pytest.mark.real
 def test_of_many_uses_at_one_time_on_two_replicas_one_is_made(
     redis_server: Redis, made: ScriptedBackend, tmp_path: Path
 ) -> None:
@@ -345,6 +348,7 @@ def test_counters_in_memory_know_no_confirmation_of_an_earlier_process(
     assert len(made.given) == 1
 
 
+@pytest.mark.real
 def test_while_the_store_is_away_nothing_is_made(made: ScriptedBackend) -> None:
     with Redis() as redis, shared(redis, made) as r:
         tell(r, decided(asked(r)))

@@ -19,6 +19,8 @@ from toolcrib.resources.bindings import SubjectKind
 from toolcrib.wire.backends import PublishedBackend, PublishedMcp
 from toolcrib.wire.publish import PublishedBinding, PublishedSubject
 
+pytestmark = pytest.mark.real
+
 CLIENT = "toolcrib"
 STABLE = base64.urlsafe_b64encode(b"\x0a\x0808a8684b\x12\x05local").rstrip(b"=").decode()
 """Dex's `sub` of the user."""

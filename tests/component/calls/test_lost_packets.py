@@ -15,6 +15,8 @@ from name_server import A
 from realparts.processes import clean_environment
 from toolcrib_registry.adapters.outbound.cares import UNPROVEN
 
+pytestmark = pytest.mark.real
+
 LATEST = 1.2
 """Seconds that a lost packet may cost a call."""
 SLACK = 1.3

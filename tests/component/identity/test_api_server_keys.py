@@ -12,7 +12,7 @@ from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.identity.key_store import KeyStore
 from toolcrib_registry.outbound.guard import EgressPolicy
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.real]
 
 
 async def test_a_real_service_account_token_verifies_with_keys_fetched_as_a_service_account(

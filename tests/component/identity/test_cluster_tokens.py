@@ -16,7 +16,7 @@ from registry_process import RegistryProcess, process
 from toolcrib.wire.publish import Publish, Revision
 from toolcrib_registry.settings import from_env
 
-pytestmark = pytest.mark.apiserver
+pytestmark = pytest.mark.real
 
 
 @pytest.fixture(scope="module")

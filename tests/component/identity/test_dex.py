@@ -20,6 +20,8 @@ from toolcrib.identity import Issuer
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.wire.publish import PublishedBinding, PublishedSubject
 
+pytestmark = pytest.mark.real
+
 TOOLS = [tool("calculator"), tool("vault"), tool("notes"), tool("mail")]
 STABLE = base64.urlsafe_b64encode(b"\x0a\x0808a8684b\x12\x05local").rstrip(b"=").decode()
 """Dex's `sub`: a protobuf message of the user's id and the connector's."""

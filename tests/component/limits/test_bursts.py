@@ -98,6 +98,7 @@ def store_errors(r: RunningRegistry) -> float:
     return float(line.split()[1])
 
 
+@pytest.mark.real
 def test_a_burst_switches_no_limit_off(redis: Redis, tools: list[PublishedTool]) -> None:
     limits = PublishedLimits(per_minute=5, per_day=1000, concurrent=300)
 
@@ -121,6 +122,7 @@ async def during_a_burst(r: RunningRegistry) -> list[Answer]:
     return answers
 
 
+@pytest.mark.real
 def test_a_burst_of_one_agent_refuses_nothing_to_another(redis: Redis, tools: list[PublishedTool]) -> None:
     few, many = PublishedLimits(per_minute=5, per_day=1000), PublishedLimits(per_minute=1000, concurrent=2)
 
@@ -135,6 +137,7 @@ def test_a_burst_of_one_agent_refuses_nothing_to_another(redis: Redis, tools: li
     assert while_it_is_well(redis, burst, ({200}, 0.0)) == ({200}, 0.0)
 
 
+@pytest.mark.real
 def test_what_cannot_be_counted_for_want_of_time_is_refused_even_where_it_only_reads(
     redis: Redis, tools: list[PublishedTool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +180,7 @@ def test_silence_of_one_question_is_no_outage_while_others_are_answered() -> Non
     asyncio.run(asyncio.wait_for(asked(), 30))
 
 
+@pytest.mark.real
 def test_a_process_that_stands_still_takes_no_answer_for_silence(redis: Redis) -> None:
     demand = Demand("uid-still/who", PublishedLimits(per_minute=9, per_day=9, concurrent=9))
 

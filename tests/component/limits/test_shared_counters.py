@@ -72,6 +72,7 @@ def part(r: RunningRegistry) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.real
 def test_two_replicas_admit_together_what_one_would(
     redis: Redis, slow: SlowBackend, threads: ThreadPoolExecutor
 ) -> None:
@@ -88,6 +89,7 @@ def test_two_replicas_admit_together_what_one_would(
         assert call(b).status_code == 429
 
 
+@pytest.mark.real
 def test_slots_are_shared_and_given_back_across_replicas(
     redis: Redis, slow: SlowBackend, threads: ThreadPoolExecutor
 ) -> None:
@@ -104,6 +106,7 @@ def test_slots_are_shared_and_given_back_across_replicas(
         assert [call((a, b)[i % 2]).status_code for i in range(20)] == [200] * 20
 
 
+@pytest.mark.real
 def test_without_the_store_reads_go_on_writes_are_refused_and_all_is_well_again_by_itself(
     redis: Redis, slow: SlowBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -147,6 +150,7 @@ def test_without_the_store_reads_go_on_writes_are_refused_and_all_is_well_again_
     assert "available again" in said[1]
 
 
+@pytest.mark.real
 def test_a_store_killed_amid_calls_admits_its_limit_once_more_at_most_and_breaks_nothing(
     redis: Redis, slow: SlowBackend, threads: ThreadPoolExecutor
 ) -> None:
@@ -182,6 +186,7 @@ def test_a_store_killed_amid_calls_admits_its_limit_once_more_at_most_and_breaks
     assert 30 <= count(200) <= 60
 
 
+@pytest.mark.real
 def test_a_store_that_hangs_costs_a_call_its_timeout_at_most(
     redis: Redis, slow: SlowBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,6 +249,7 @@ def test_slots_of_a_replica_that_was_killed_are_free_when_their_calls_would_have
         assert time.monotonic() - asked >= lasting + GRACE - 0.1
 
 
+@pytest.mark.real
 def test_a_password_and_tls_are_read_again_at_each_connection_and_never_shown(
     slow: SlowBackend, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -278,6 +284,7 @@ def test_a_password_and_tls_are_read_again_at_each_connection_and_never_shown(
     assert "secret-" not in caplog.text + shown
 
 
+@pytest.mark.real
 def test_the_store_of_counters_is_no_tools_backend(redis: Redis, slow: SlowBackend) -> None:
     slow.answer()
     wicked = tool("wicked", backend=backend(redis.port), scopes=("calculator:use",))

@@ -4,7 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from small_disk import command
+
+pytestmark = pytest.mark.real
 
 SCRIPT = """
 import asyncio, json, sys

@@ -36,6 +36,7 @@ def refused_for_the_store(crew: Crew, program: MemoryProgram, turn: int) -> None
     assert httpx.get(f"{program.url}/healthz", trust_env=False).status_code == 200
 
 
+@pytest.mark.real
 def test_a_full_disk_is_said_and_ends_when_there_is_room_again(crew: Crew, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -57,6 +58,7 @@ def test_a_full_disk_is_said_and_ends_when_there_is_room_again(crew: Crew, tmp_p
         assert '"after"' in crew.recall("hacker")["summary"]
 
 
+@pytest.mark.real
 def test_a_database_that_is_gone_is_found_again_with_all_that_was_acknowledged(
     crew: Crew, tmp_path: Path
 ) -> None:

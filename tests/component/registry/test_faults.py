@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from realparts.processes import wait_until
 from registry_harness import OPERATOR, ManualClock, binding, mint, running_registry, tool
@@ -38,6 +39,7 @@ def dropped(running: RegistryProcess) -> float:
     return next(float(line.removeprefix(name)) for line in text.splitlines() if line.startswith(name))
 
 
+@pytest.mark.real
 def test_a_full_disk_fails_writes_alone_and_space_that_comes_back_is_used(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()

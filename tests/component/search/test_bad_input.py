@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from emptied import empty
 from realparts.weaviate import Weaviate
 from registry_harness import RunningRegistry, binding, running_registry, tool
+from suites import examples
 from toolcrib_registry.adapters.embedders.onnx import OnnxEmbedder
 from toolcrib_registry.search import seed_formula
 from toolcrib_registry.search.clauses import clauses
@@ -58,7 +59,7 @@ def plain() -> Iterator[RunningRegistry]:
         yield r
 
 
-@pytest.fixture(scope="module", params=["embedded", pytest.param("weaviate", marks=pytest.mark.weaviate)])
+@pytest.fixture(scope="module", params=["embedded", pytest.param("weaviate", marks=pytest.mark.real)])
 def registry(request: pytest.FixtureRequest) -> Iterator[RunningRegistry]:
     """One on each store."""
     place: dict[str, Any] = {}
@@ -322,8 +323,7 @@ bodies = st.fixed_dictionaries(
 @given(body=bodies)
 @example(body={"query": "\ud800"})
 @settings(
-    max_examples=40,
-    deadline=None,
+    examples(40),
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -341,7 +341,7 @@ def test_no_body_breaks_a_search(registry: RunningRegistry, body: Any) -> None:
 
 @pytest.mark.usefixtures("no_collections")
 @given(text=texts(2_000))
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(examples(100), derandomize=True)
 def test_any_text_is_cut_into_words_and_clauses_in_time(text: str) -> None:
     start = time.thread_time()
 

@@ -35,7 +35,7 @@ FORECAST = made("outlook", "Rain and storm of the coming days", tags=["weather"]
 CHANGED = made("outlook", "Convert cash at the rates of the day", tags=["finance"])
 
 
-@pytest.fixture(params=["embedded", pytest.param("weaviate", marks=[pytest.mark.weaviate, pytest.mark.long])])
+@pytest.fixture(params=["embedded", pytest.param("weaviate", marks=[pytest.mark.real, pytest.mark.long])])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, Any]]:
     """Settings of a store that nobody else uses."""
     if request.param == "embedded":

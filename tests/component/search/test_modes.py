@@ -146,7 +146,7 @@ def test_a_mode_without_an_embedder_is_refused_with_what_would_do() -> None:
             ]
 
 
-@pytest.mark.weaviate
+@pytest.mark.real
 def test_both_stores_give_the_same_answers_in_every_mode(
     embedded: RunningRegistry, weaviate_server: Weaviate
 ) -> None:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from realparts.weaviate import Weaviate
 from registry_harness import RunningRegistry, binding, running_registry, tool
 from toolcrib_registry.adapters.embedders.onnx import OnnxEmbedder
@@ -37,6 +39,7 @@ def test_search_by_meaning_in_the_embedded_index() -> None:
     assert "umbrella_sales" not in [t["name"] for t in found["tools"]]
 
 
+@pytest.mark.real
 def test_search_on_a_real_weaviate_and_without_it(weaviate_server: Weaviate) -> None:
     place = {
         "kind": "weaviate",

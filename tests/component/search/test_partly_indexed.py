@@ -25,7 +25,7 @@ GRANTS = [binding("all", ["s"]), binding("few", ["s"], allow=("*0",))]
 """Two views: 300 tools, and the 30 whose number ends in 0."""
 
 
-@pytest.fixture(params=["embedded", pytest.param("weaviate", marks=pytest.mark.weaviate)])
+@pytest.fixture(params=["embedded", pytest.param("weaviate", marks=pytest.mark.real)])
 def registry(request: pytest.FixtureRequest) -> Iterator[RunningRegistry]:
     """A registry whose index is empty."""
     place: dict[str, Any] = {}

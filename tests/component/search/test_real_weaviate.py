@@ -12,6 +12,8 @@ from weaviate.classes.init import AdditionalConfig, Auth, Timeout
 from realparts.required import require_real
 from realparts.weaviate import Weaviate
 
+pytestmark = pytest.mark.real
+
 KEY = "only-for-this-test"
 
 

@@ -197,7 +197,7 @@ COUNT = 210
 """More than a view of which every vector is asked for."""
 
 
-@pytest.fixture(params=["embedded", pytest.param("weaviate", marks=pytest.mark.weaviate)])
+@pytest.fixture(params=["embedded", pytest.param("weaviate", marks=pytest.mark.real)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     """Where the index is."""
     server = request.getfixturevalue("weaviate_server") if request.param == "weaviate" else None

@@ -34,7 +34,7 @@ from toolcrib_registry.search.searcher import Answer, Searcher
 from vector_of import vector_of
 from weaviate_collection import collection_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.weaviate]
+pytestmark = [pytest.mark.anyio, pytest.mark.real]
 
 _T = TypeVar("_T")
 EMBEDDER = HashEmbedder()

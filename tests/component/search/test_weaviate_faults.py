@@ -29,7 +29,7 @@ from realparts.required import require_real
 from realparts.weaviate import Weaviate
 from registry_harness import RunningRegistry, binding, running_registry, tool
 
-pytestmark = [pytest.mark.weaviate, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.long]
 
 KILLED, SILENT = 1.0, 2.5
 """Seconds that no search takes by the registry's own histogram, which has these bounds: where nothing listens, and where

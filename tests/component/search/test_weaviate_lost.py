@@ -28,7 +28,7 @@ from toolcrib_registry.search.entry import IndexEntry
 from toolcrib_registry.search.question import Wanted
 from toolcrib_registry.search.searcher import Answer, Searcher
 
-pytestmark = [pytest.mark.anyio, pytest.mark.weaviate]
+pytestmark = [pytest.mark.anyio, pytest.mark.real]
 
 EMBEDDER = HashEmbedder()
 IDENTITY = identity_of(EMBEDDER)

@@ -28,7 +28,7 @@ from toolcrib_registry.search.errors import StoreUnavailable
 from toolcrib_registry.search.question import Wanted
 from toolcrib_registry.search.searcher import Searcher
 
-pytestmark = [pytest.mark.anyio, pytest.mark.weaviate]
+pytestmark = [pytest.mark.anyio, pytest.mark.real]
 
 EMBEDDER = HashEmbedder()
 IDENTITY = identity_of(EMBEDDER)

@@ -16,7 +16,7 @@ from toolcrib_registry.adapters.weaviate.usage import MARK_SECONDS, UNUSED_SECON
 from toolcrib_registry.search.entry import INDEX_FORMAT, IndexIdentity
 from weaviate_collection import collection_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.weaviate]
+pytestmark = [pytest.mark.anyio, pytest.mark.real]
 
 ENTRY = entry("ns/read", digest="d")
 

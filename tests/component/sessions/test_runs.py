@@ -60,6 +60,7 @@ def begun(records: Records, made: team.Team, ident: str = "s", holder: str = "h"
     return running.Run(records, made, ident, holder, lambda *_: None, with_memory=False)
 
 
+@pytest.mark.real
 def test_a_store_that_goes_away_in_a_turn_ends_the_run_with_one_reason_and_it_goes_on_when_it_is_back(
     tmp_path: Path,
 ) -> None:
@@ -269,6 +270,7 @@ def test_a_full_disk_ends_the_run_with_one_reason_and_it_goes_on_when_there_is_r
         assert [len(t.answer or "") for t in records.turns("s")] == [100_000] * 3
 
 
+@pytest.mark.real
 def test_an_answer_with_a_character_that_postgresql_cannot_store_ends_nothing(tmp_path: Path) -> None:
     require_postgres()
     with (

@@ -249,6 +249,7 @@ def test_of_two_runs_with_one_id_at_once_one_begins(local: LocalMode, tmp_path: 
     assert [t["outcome"] for t in shown(local, "twin")["turns"]] == ["answered"]
 
 
+@pytest.mark.real
 def test_sessions_of_another_store_are_kept_and_shown_there(local: LocalMode, tmp_path: Path) -> None:
     require_postgres()
     with Postgres() as server:

@@ -4,13 +4,11 @@ Standard library only, as `run`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 EITHER = 3
 PAIR = "JOBS=2"
 """Processes of a step that has another one beside it: alone it takes more."""
-UNIT = "tests/unit"
-"""What the fresh machine runs, too: where that is a step of the same run, no other runs it again."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +16,7 @@ class Step:
     """One step: a make target with its arguments, how long (s) it may take, and its lane.
 
     Lane 0 is before all others, alone; 1 and 2 are side by side; steps of EITHER are for the lane that is done first.
-    `again` selects the step's tests by pytest's `-m`, for a run of failed files; empty: it never runs again.
+    `again` selects the step's tests by options of pytest, for a run of failed files; empty: it never runs again.
     """
 
     name: str
@@ -26,7 +24,7 @@ class Step:
     make: tuple[str, ...]
     seconds: float
     lane: int
-    again: str = ""
+    again: tuple[str, ...] = ()
 
 
 def steps(seed: int) -> tuple[Step, ...]:
@@ -59,13 +57,22 @@ def steps(seed: int) -> tuple[Step, ...]:
             0,
         ),
         Step("check", "lint, format, types, import contracts, generated files", ("check",), 600, 1),
+        Step("test", "the README's second line: make test", ("test",), 900, 1, ("--suite", "quick")),
         Step(
-            "test",
-            "tests: make test",
-            ("test", PAIR),
+            "fresh-machine",
+            "both lines of the README on a new Debian, where there is no Go: make fresh-machine-test",
+            ("fresh-machine-test", "TOOLCRIB_REQUIRE_REAL=1"),
+            2400,
+            1,
+            ("-m", "fresh"),
+        ),
+        Step(
+            "test-real",
+            "tests on real servers, tables and properties whole: make test-real",
+            ("test-real", PAIR, "TOOLCRIB_REQUIRE_REAL=1"),
             5400,
             1,
-            "not long and not node",
+            ("--suite", "real"),
         ),
         Step("search-gate", "search quality: make search-gate", ("search-gate",), 300, 2),
         Step(
@@ -89,7 +96,7 @@ def steps(seed: int) -> tuple[Step, ...]:
             ("mcp-peers", PAIR, "TOOLCRIB_REQUIRE_REAL=1"),
             1200,
             2,
-            "peers",
+            ("-m", "peers"),
         ),
         Step(
             "frameworks",
@@ -106,24 +113,21 @@ def steps(seed: int) -> tuple[Step, ...]:
             2,
         ),
         Step(
-            "cluster-test", "the chart on a real node: make cluster-test", ("cluster-test",), 4800, 2, "node"
+            "cluster-test",
+            "the chart on a real node: make cluster-test",
+            ("cluster-test",),
+            4800,
+            2,
+            ("-m", "node"),
         ),
         # the longest first, so that the lanes end together
-        Step(
-            "fresh-machine",
-            "every step of the README on a new Debian, the unit tests among them: make fresh-machine-test",
-            ("fresh-machine-test", "TOOLCRIB_REQUIRE_REAL=1"),
-            1800,
-            EITHER,
-            "fresh",
-        ),
         Step(
             "test-long",
             "longer tests: make test-long",
             ("test-long", PAIR),
             2400,
             EITHER,
-            "long and not node",
+            ("-m", "long and not node"),
         ),
         Step(
             "openapi-documents",
@@ -137,12 +141,7 @@ def steps(seed: int) -> tuple[Step, ...]:
     )
 
 
-def without_repetition(chosen: Sequence[Step]) -> list[Step]:
-    """The same steps; `test` leaves the unit tests to the fresh machine where that is among them."""
-    names = {step.name for step in chosen}
-    return [
-        replace(step, make=(*step.make, f"ARGS=--ignore={UNIT}"))
-        if step.name == "test" and "fresh-machine" in names
-        else step
-        for step in chosen
-    ]
+def without_repetition(chosen: Sequence[Step], root: bool) -> list[Step]:
+    """Leave `make test` to the fresh machine where that is among the steps, and can be made: as root on Linux."""
+    fresh = root and any(step.name == "fresh-machine" for step in chosen)
+    return [step for step in chosen if not (fresh and step.name == "test")]

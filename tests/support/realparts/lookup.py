@@ -27,6 +27,18 @@ class MissingPartError(RuntimeError):
     """A real server is not on this machine; the message names the remedy."""
 
 
+class UnmarkedTestError(AssertionError):
+    """A test of `make test` asked for something that `make test` does not install."""
+
+
+def refuse_in_quick_suite(what: object) -> None:
+    """Raise UnmarkedTestError in `make test`, also where the machine happens to have what is asked for."""
+    if os.environ.get("TOOLCRIB_SUITE") == "quick":
+        raise UnmarkedTestError(
+            f"This test asks for something that `make test` does not install: {what}. Mark it `real`."
+        )
+
+
 @dataclass(frozen=True)
 class Found:
     """A program that will do: where it is, its version ("unknown" if it has none), and who supplied it."""
@@ -60,6 +72,7 @@ def path_of(name: str) -> Path:
 
     Raises MissingPartError.
     """
+    refuse_in_quick_suite(name)
     found = find(PARTS[name], os.environ)
     if found is None:
         raise MissingPartError(f"{name} {PARTS[name].version} is not on this machine: {REMEDY}")

@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Self
 
-from realparts import processes, unpacked
+from realparts import lookup, processes, unpacked
 
 _PACKAGE = "postgresql-15"
 _PATH = "usr/lib/postgresql/*/bin/postgres"
@@ -33,6 +33,7 @@ class PostgresMissingError(RuntimeError):
 
 def path_of() -> Path:
     """The program, from PATH, Debian's folder or the cache; never fetched here. Raises PostgresMissingError."""
+    lookup.refuse_in_quick_suite("postgres")
     on_path = shutil.which("postgres")
     there = [Path(on_path).resolve()] if on_path else sorted(Path("/").glob(_PATH), reverse=True)
     found = next((p for p in there if p.with_name("initdb").exists()), None) or unpacked.find(

@@ -42,6 +42,7 @@ class PrometheusMissingError(RuntimeError):
 @functools.cache
 def path_of(program: str) -> Path:
     """`prometheus` or `promtool`, from PATH or the cache; never fetched here. Raises PrometheusMissingError."""
+    lookup.refuse_in_quick_suite(program)
     found = find(program)
     if found is None:
         raise PrometheusMissingError(f"{_NOTHING_THERE}. {_ADVICE}")

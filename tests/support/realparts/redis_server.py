@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from realparts import processes, unpacked
+from realparts import lookup, processes, unpacked
 
 PROGRAMS = ("redis-server", "valkey-server")
 _PATH = f"usr/bin/{PROGRAMS[0]}"
@@ -31,6 +31,7 @@ class RedisMissingError(RuntimeError):
 
 def path_of() -> Path:
     """The program, from PATH or the cache; never fetched here. Raises RedisMissingError."""
+    lookup.refuse_in_quick_suite(PROGRAMS[0])
     for program in PROGRAMS:
         if on_path := shutil.which(program):
             return Path(on_path)

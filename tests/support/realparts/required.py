@@ -20,9 +20,17 @@ def required() -> bool:
 
 def absent(why: object) -> NoReturn:
     """Skip (or fail, see above) the test that runs now, for what is not here."""
+    lookup.refuse_in_quick_suite(why)
     if required():
         pytest.fail(str(why), pytrace=False)
     pytest.skip(str(why))
+
+
+def require(holds: bool, why: str) -> None:
+    """The test that runs now needs something of the system; `why` names it where it does not hold."""
+    lookup.refuse_in_quick_suite(why)
+    if not holds:
+        absent(why)
 
 
 def require_real(*names: str) -> None:
@@ -36,12 +44,12 @@ def require_real(*names: str) -> None:
 
 def require_file(path: Path, why: str) -> None:
     """The same for a file of the system."""
-    if not path.exists():
-        absent(f"{path} does not exist: {why}")
+    require(path.exists(), f"{path} does not exist: {why}")
 
 
 def require_packages(*names: str) -> None:
     """The same for packages of Debian."""
+    lookup.refuse_in_quick_suite(", ".join(names))
     try:
         debian.require(*names)
     except debian.MissingPackagesError as error:

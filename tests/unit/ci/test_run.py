@@ -21,6 +21,9 @@ CONFTEST = """
 import pathlib, pytest
 from ci import reports
 
+def pytest_addoption(parser):
+    parser.addoption("--suite")
+
 def pytest_configure(config):
     reports.register(config)
 
@@ -54,7 +57,7 @@ MEETS = (
 
 
 class Repository:
-    """A repository with the real runner, where all steps but `test` do nothing."""
+    """A repository with the real runner, where all steps but `test-real` do nothing."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -62,9 +65,9 @@ class Repository:
         (folder / "support").symlink_to(folder / "tests" / "support")
         (folder / "pytest.ini").write_text(INI)
         (folder / "conftest.py").write_text(CONFTEST)
-        others = " ".join(s.make[0] for s in steps(0) if s.name != "test")
+        others = " ".join(s.make[0] for s in steps(0) if s.name != "test-real")
         (folder / "Makefile").write_text(
-            f"{others}:\n\t@echo doing $@\ntest:\n\t{sys.executable} -m pytest $(ARGS) checks\n"
+            f"{others}:\n\t@echo doing $@\ntest-real:\n\t{sys.executable} -m pytest $(ARGS) checks\n"
         )
         (folder / "checks").mkdir()
 
@@ -106,7 +109,11 @@ def test_a_run_without_failures_is_green_and_tells_where_the_time_went(repositor
 
     assert done.returncode == 0, done.stdout
     table = done.stdout.partition("=== where the time went")[2]
-    for text in (*(step.name for step in steps(0)), "2 tests  checks", "checks/test_two.py::test_passes"):
+    for text in (
+        *(step.name for step in steps(0) if step.name != "test"),
+        "2 tests  checks",
+        "checks/test_two.py::test_passes",
+    ):
         assert text in table
     assert "FLAKY" not in done.stdout
     assert done.stdout.endswith("=== all green\n")
@@ -117,7 +124,7 @@ def test_what_passes_when_run_again_is_told_and_refuses_nothing(
     repository: Repository, passes_at: int
 ) -> None:
     repository.put(one=PASSES, sometimes=f"def test_flaky(nth): assert nth >= {passes_at}, 'too early'\n")
-    done = repository.run("test", workers=True)
+    done = repository.run("test-real", workers=True)
 
     assert done.returncode == 0, done.stdout
     last = done.stdout.partition("=== FLAKY")[2]
@@ -141,7 +148,7 @@ def test_what_fails_in_a_pytest_that_a_test_starts_is_no_failure_of_the_run(
         "    assert nth, 'the first time'\n"
     )
     repository.put(one=PASSES, child=child)
-    done = repository.run("test", workers=workers)
+    done = repository.run("test-real", workers=workers)
 
     assert done.returncode == 0, done.stdout
     assert "checks/test_child.py::test_outer" in done.stdout.partition("=== FLAKY")[2]
@@ -153,7 +160,7 @@ def test_what_fails_three_times_is_refused(repository: Repository) -> None:
     done = repository.run()
 
     assert done.returncode == 1
-    assert "REFUSED at test: failed again: checks/test_broken.py::test_broken" in done.stdout
+    assert "REFUSED at test-real: failed again: checks/test_broken.py::test_broken" in done.stdout
     assert repository.turns("test_broken") == 3
 
 
@@ -171,7 +178,7 @@ def test_a_guarantee_never_runs_again(repository: Repository, text: str) -> None
     repository.put(
         promise="import sys, pathlib; sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))\n" + text
     )
-    done = repository.run("test")
+    done = repository.run("test-real")
 
     assert done.returncode == 1
     assert "a guarantee failed, which never runs again: checks/test_promise.py::test_it" in done.stdout
@@ -181,7 +188,7 @@ def test_a_guarantee_never_runs_again(repository: Repository, text: str) -> None
 def test_a_guarantee_that_fails_only_in_the_second_run_is_refused(repository: Repository) -> None:
     late = "import pytest\n@pytest.mark.guarantee\ndef test_promise(nth): assert not nth\n"
     repository.put(both=FLAKY + late)
-    done = repository.run("test")
+    done = repository.run("test-real")
 
     assert done.returncode == 1
     assert "never runs again: checks/test_both.py::test_promise" in done.stdout
@@ -189,7 +196,7 @@ def test_a_guarantee_that_fails_only_in_the_second_run_is_refused(repository: Re
 
 def test_four_failed_files_are_refused_at_once(repository: Repository) -> None:
     repository.put(**{f"f{n}": FLAKY.replace("test_flaky", f"test_flaky{n}") for n in range(4)})
-    done = repository.run("test")
+    done = repository.run("test-real")
 
     assert done.returncode == 1
     assert "4 files failed, more than 3" in done.stdout
@@ -206,7 +213,7 @@ def test_errors_of_one_fixture_count_once(repository: Repository) -> None:
             "        raise RuntimeError('not ready')\n"
         )
     repository.put(**{f"f{n}": "def test_it(server): pass\n" for n in range(5)})
-    done = repository.run("test", workers=True)
+    done = repository.run("test-real", workers=True)
 
     assert done.returncode == 0, done.stdout
     assert "checks/test_f4.py::test_it\n      setup: RuntimeError: not ready" in done.stdout
@@ -225,7 +232,7 @@ def test_a_second_run_that_does_not_run_the_failed_test_is_refused(repository: R
     repository.put(
         gone="import sys, pathlib; sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))\n" + text
     )
-    done = repository.run("test")
+    done = repository.run("test-real")
 
     assert done.returncode == 1, done.stdout
     assert "=== again" in done.stdout
@@ -238,7 +245,7 @@ def test_a_worker_that_crashes_is_refused(repository: Repository) -> None:
         one=PASSES,
         crash="import os, pytest\n@pytest.mark.guarantee\ndef test_promise(nth):\n    if not nth: os._exit(1)\n",
     )
-    done = repository.run("test", workers=True)
+    done = repository.run("test-real", workers=True)
 
     assert done.returncode == 1
     assert "could not run, or finish, checks/test_crash.py::test_promise" in done.stdout
@@ -247,7 +254,7 @@ def test_a_worker_that_crashes_is_refused(repository: Repository) -> None:
 
 def test_a_module_that_cannot_be_imported_is_refused(repository: Repository) -> None:
     repository.put(one=PASSES, broken="import nowhere_to_be_found\n")
-    done = repository.run("test")
+    done = repository.run("test-real")
 
     assert done.returncode == 1
     assert "could not run, or finish, checks/test_broken.py" in done.stdout
@@ -257,7 +264,7 @@ def test_a_run_that_breaks_without_a_failed_test_is_refused(repository: Reposito
     repository.put(one="import os\ndef test_it(): pass\n")
     with (repository.folder / "conftest.py").open("a") as conftest:
         conftest.write("def pytest_unconfigure(config):\n    raise SystemExit(3)\n")
-    done = repository.run("test")
+    done = repository.run("test-real")
 
     assert done.returncode == 1
     assert "told of no failed test" in done.stdout
@@ -302,7 +309,7 @@ def test_a_lane_that_is_done_takes_the_next_of_the_steps_that_belong_to_none(rep
     assert all(
         done.stdout.count(f"doing {each.make[0]}\n") == 1
         for each in steps(0)
-        if each.make[0] not in ("test", "test-long")
+        if each.make[0] not in ("test", "test-real", "test-long")
     )
 
 
@@ -316,14 +323,16 @@ def test_steps_that_belong_to_no_lane_run_alone_and_two_by_two(repository: Repos
     )
 
 
-@pytest.mark.parametrize(("others", "expected"), [((), False), (("fresh-machine",), True)])
-def test_the_unit_tests_run_once_where_the_fresh_machine_runs_them(
-    others: tuple[str, ...], expected: bool
+@pytest.mark.parametrize(
+    ("others", "root", "left"),
+    [((), True, True), (("fresh-machine",), True, False), (("fresh-machine",), False, True)],
+)
+def test_make_test_runs_once_and_on_the_fresh_machine_where_there_can_be_one(
+    others: tuple[str, ...], root: bool, left: bool
 ) -> None:
     chosen = [step for step in steps(0) if step.name in ("test", *others)]
-    tests = next(step for step in without_repetition(chosen) if step.name == "test")
 
-    assert ("ARGS=--ignore=tests/unit" in tests.make) is expected
+    assert any(step.name == "test" for step in without_repetition(chosen, root)) is left
 
 
 def test_a_refusal_ends_what_runs_beside_it(repository: Repository) -> None:
@@ -332,9 +341,9 @@ def test_a_refusal_ends_what_runs_beside_it(repository: Repository) -> None:
     done = repository.run()
 
     assert done.returncode == 1
-    assert "REFUSED at test: failed again" in done.stdout
+    assert "REFUSED at test-real: failed again" in done.stdout
     assert "=== cluster-test ended after" in done.stdout
-    assert "doing fresh-machine-test" not in done.stdout
+    assert "doing cluster-demo" not in done.stdout
 
 
 def test_an_unknown_step_is_refused_by_name(repository: Repository) -> None:

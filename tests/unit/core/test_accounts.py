@@ -3,10 +3,11 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from published import CLUSTER, account, binding, bot, client, tool
+from suites import examples
 from toolcrib.authorizer import Action, Policy, Reason, alternatives, decide, granted_scopes, has_power
 from toolcrib.identity import Identity
 from toolcrib.resources.bindings import SubjectKind
@@ -148,7 +149,7 @@ KEYS = st.sampled_from(["team-a/bot", "team-a/other", "team-b/bot", "no/body"])
         max_size=6,
     )
 )
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_many_steps_come_to_the_same_accounts_and_hash_as_one(
     steps: list[tuple[list[PublishedAccount] | None, list[str]]],
 ) -> None:

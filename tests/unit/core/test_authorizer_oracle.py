@@ -5,10 +5,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from published import CLUSTER, OAUTH, bot, client, suspension, tool
+from suites import examples
 from toolcrib.authorizer import Action, Policy, Reason, decide, next_change
 from toolcrib.identity import Identity, ScopesPolicy
 from toolcrib.resources.bindings import SubjectKind
@@ -231,7 +232,7 @@ def snapshot_of(tools: Iterable[PublishedTool], bindings: Iterable[PublishedBind
 
 
 @given(worlds(), IDENTITIES, CLOCK, st.sampled_from(Action))
-@settings(max_examples=600, deadline=None)
+@examples(600)
 def test_decide_agrees_with_the_oracle_and_views_hold_exactly_what_it_allows(
     world: tuple[list[PublishedTool], list[PublishedBinding]], who: Identity, now: float, action: Action
 ) -> None:
@@ -245,7 +246,7 @@ def test_decide_agrees_with_the_oracle_and_views_hold_exactly_what_it_allows(
 
 
 @given(worlds(), IDENTITIES, CLOCK)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_an_allowing_decision_names_a_binding_of_this_identity_that_holds_now(
     world: tuple[list[PublishedTool], list[PublishedBinding]], who: Identity, now: float
 ) -> None:
@@ -266,7 +267,7 @@ def test_an_allowing_decision_names_a_binding_of_this_identity_that_holds_now(
 
 
 @given(worlds(), IDENTITIES, CLOCK, one_binding(9))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_a_binding_of_one_namespace_changes_nothing_in_another(
     world: tuple[list[PublishedTool], list[PublishedBinding]],
     who: Identity,
@@ -282,7 +283,7 @@ def test_a_binding_of_one_namespace_changes_nothing_in_another(
 
 
 @given(worlds(), IDENTITIES, CLOCK, CLOCK)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_time_alone_adds_a_tool_only_by_a_start_and_changes_nothing_before_the_announced_moment(
     world: tuple[list[PublishedTool], list[PublishedBinding]], who: Identity, one: float, other: float
 ) -> None:
@@ -302,7 +303,7 @@ def test_time_alone_adds_a_tool_only_by_a_start_and_changes_nothing_before_the_a
 
 
 @given(worlds(), IDENTITIES, CLOCK)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_a_decision_holds_until_the_next_change(
     world: tuple[list[PublishedTool], list[PublishedBinding]], who: Identity, now: float
 ) -> None:
@@ -319,7 +320,7 @@ def test_a_decision_holds_until_the_next_change(
 
 
 @given(worlds(), IDENTITIES, CLOCK)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_what_is_denied_is_absent(
     world: tuple[list[PublishedTool], list[PublishedBinding]], who: Identity, now: float
 ) -> None:
@@ -338,7 +339,7 @@ def test_what_is_denied_is_absent(
 
 
 @given(worlds(), IDENTITIES, CLOCK)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_every_visible_tool_has_one_name_that_leads_back_to_it(
     world: tuple[list[PublishedTool], list[PublishedBinding]], who: Identity, now: float
 ) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from suites import examples
 from toolcrib.errors import TokenError
 from toolcrib.identity import Identity, Issuer, ScopesPolicy, verify
 from toolcrib.tokens.claims import Claims
@@ -59,7 +60,7 @@ def outcome(text: str, issuer: Issuer) -> Identity | None:
         return None
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     claims=st.dictionaries(st.sampled_from(NAMES), JSON, max_size=5),
     header=st.dictionaries(st.sampled_from(HEADERS), JSON, max_size=2),
@@ -80,7 +81,7 @@ def test_any_claims_by_the_right_key_are_an_identity_or_an_error_of_ours(
     assert found.policy is ScopesPolicy.BINDINGS or found.scopes is not None
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(text=st.text(alphabet="ey.AJ-_=+/ \n%", max_size=60) | st.text(max_size=20))
 def test_any_text_is_an_error_of_ours(text: str) -> None:
     assert outcome(text, ISSUERS[0]) is None

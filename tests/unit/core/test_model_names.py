@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from published import binding, bot, tool
+from suites import examples
 from toolcrib.model_names import model_name, model_names
 from toolcrib.snapshot import Snapshot
 from toolcrib.view import view_of
@@ -111,7 +112,7 @@ def snapshot(tools: list[PublishedTool]) -> Snapshot:
 
 
 @given(catalogs())
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @example([tool(i) for i in met()] + [tool("a/x", name=model_names(met())[i]) for i in list(met())[:1]])
 def test_no_two_visible_tools_have_the_same_name_for_models(tools: list[PublishedTool]) -> None:
     view = view_of(bot(), snapshot(tools), 0.0)

@@ -8,10 +8,11 @@ import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from published import binding, bot, client, tool
+from suites import examples
 from toolcrib.authorizer import Action, Policy, Question, reach
 from toolcrib.identity import Identity, ScopesPolicy
 from toolcrib.resources.tools import ToolState
@@ -127,7 +128,7 @@ def means(view: View, name: str) -> str | None:
 
 
 @given(worlds(), one_tool(99), CALLERS, CLOCK)
-@settings(max_examples=1_500, deadline=None)
+@examples(1_500)
 def test_a_new_tool_never_takes_a_bare_name_from_another_unless_its_namespace_was_chosen(
     world: World, new: PublishedTool, who: Identity, now: float
 ) -> None:
@@ -145,7 +146,7 @@ def test_a_new_tool_never_takes_a_bare_name_from_another_unless_its_namespace_wa
 
 
 @given(worlds(), one_tool(99), CALLERS, CLOCK)
-@settings(max_examples=1_000, deadline=None)
+@examples(1_000)
 def test_a_new_tool_never_takes_a_name_for_models_from_another_unless_its_namespace_was_chosen(
     world: World, new: PublishedTool, who: Identity, now: float
 ) -> None:
@@ -160,7 +161,7 @@ def test_a_new_tool_never_takes_a_name_for_models_from_another_unless_its_namesp
 
 
 @given(worlds(), worlds(), CALLERS, CLOCK)
-@settings(max_examples=600, deadline=None)
+@examples(600)
 def test_names_tell_nothing_of_tools_out_of_reach_or_of_other_callers_bindings(
     world: World, other: World, who: Identity, now: float
 ) -> None:

@@ -3,11 +3,12 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
 from published import binding, bot, tool
+from suites import examples
 from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.resources.tools import ToolState
 from toolcrib.snapshot import Snapshot
@@ -176,7 +177,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_many_steps_come_to_the_same_as_one(
     steps: list[tuple[list[PublishedTool], list[PublishedBinding], list[str], list[str]]],
 ) -> None:

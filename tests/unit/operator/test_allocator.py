@@ -4,7 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from realparts.required import require_file
+
+pytestmark = pytest.mark.real
 
 BASE, FACTOR = 12 << 10, 3
 """The bound of a tool in bytes, as in `bench/operator_memory.py`."""

@@ -292,7 +292,7 @@ def test_where_parts_are_required_a_test_of_a_part_that_is_skipped_for_any_reaso
     skipped = tmp_path / "test_skipped.py"
     skipped.write_text(
         "import pytest\n"
-        "@pytest.mark.weaviate\n"
+        "@pytest.mark.real\n"
         "@pytest.mark.skip(reason='flaky')\n"
         "def test_of_a_part(): pass\n"
         "def test_of_something_else(): pytest.skip('not on this system')\n"

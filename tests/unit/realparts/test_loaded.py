@@ -104,6 +104,7 @@ def test_it_ends_with_the_process_that_started_it(program: list[str], tmp_path: 
     processes.wait_until(lambda: not Path(f"/proc/{pid}").exists())
 
 
+@pytest.mark.real
 def test_an_installed_command_is_asked_from_a_shell_and_hands_on_what_ends_it(tmp_path: Path) -> None:
     if processes.launcher is not loaded.launch:
         absent("forks are off: tests/conftest.py switches them on")

@@ -23,6 +23,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookup, "path_of", lambda name: Path("/bin") / name)
 
 
+@pytest.mark.real
 @pytest.mark.usefixtures("parts")
 def test_the_plan_starts_every_program_after_what_it_needs(tmp_path: Path) -> None:
     plan = nodeplan.write(tmp_path, nodeplan.Addresses(3), detached=False, temporary=True)
@@ -33,6 +34,7 @@ def test_the_plan_starts_every_program_after_what_it_needs(tmp_path: Path) -> No
     assert json.loads((tmp_path / "kubelet.json").read_text())["cgroupRoot"] == f"/{plan['cgroup']}"
 
 
+@pytest.mark.real
 @pytest.mark.usefixtures("parts")
 def test_a_node_that_comes_back_keeps_its_certificates(tmp_path: Path) -> None:
     at = nodeplan.Addresses(0)
@@ -78,6 +80,7 @@ def put(monkeypatch: pytest.MonkeyPatch, folder: Path, kubectl: str, jail: str =
     monkeypatch.setattr(node, "_JAIL", folder / "jail.py")
 
 
+@pytest.mark.real
 def test_an_api_server_that_keeps_its_caller_waiting_is_not_ready(
     monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
@@ -89,6 +92,7 @@ def test_an_api_server_that_keeps_its_caller_waiting_is_not_ready(
     made.close()
 
 
+@pytest.mark.real
 def test_a_node_that_cannot_be_set_up_does_not_stay(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """The API server is ready, and refuses what is applied."""
     put(monkeypatch, folder, '[ "$1" != apply ]', "import signal; signal.pause()")
@@ -99,6 +103,7 @@ def test_a_node_that_cannot_be_set_up_does_not_stay(monkeypatch: pytest.MonkeyPa
     assert not Path(f"/proc/{keeper}").exists()
 
 
+@pytest.mark.real
 def test_a_second_node_of_a_folder_is_refused_and_the_first_goes_on(
     monkeypatch: pytest.MonkeyPatch, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -87,16 +87,19 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[node.Node]:
     shutil.rmtree(folder)
 
 
+@pytest.mark.real
 def test_a_program_that_waits_for_such_a_pod_is_ended_with_the_reason(broken: node.Node) -> None:
     with pytest.raises(sandboxes.SandboxError, match="failed to find plugin"):
         broken.run("sleep", "300", timeout=300)
 
 
+@pytest.mark.real
 def test_a_wait_for_such_a_pod_ends_with_the_reason(broken: node.Node) -> None:
     with pytest.raises(sandboxes.SandboxError, match="heist/example-tools"):
         broken.until(lambda: False, timeout=300)
 
 
+@pytest.mark.real
 def test_a_node_without_its_plugins_is_refused_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(debian, "NODE", ())
     monkeypatch.setattr(sandboxes, "FOLDER", Path("/nowhere"))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from openapi_documents import body, document, one, operation, whole
+from suites import examples
 from toolcrib import resources
 
 COLLIDING = ("/2832", "/3686")
@@ -83,7 +84,7 @@ JUNK = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(JUNK, JUNK, JUNK)
 def test_whatever_stands_in_a_document_an_operation_becomes_a_tool_or_is_left_out(
     first: Any, second: Any, third: Any

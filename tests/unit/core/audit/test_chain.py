@@ -7,9 +7,10 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from suites import examples
 from toolcrib.audit import chain as audit_chain
 from toolcrib.audit.anchors import Anchor
 from toolcrib.audit.chain import GENESIS, AuditKey, AuditKeyError, Head
@@ -85,7 +86,7 @@ seeds = st.integers(0, 2**32)
 
 
 @given(seeds)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_a_log_that_nobody_touched_has_nothing_wrong(seed: int) -> None:
     log = written(random.Random(seed))
     report = verified(log)
@@ -149,7 +150,7 @@ MUTATIONS = [_byte, _value, _remove, _repeat, _swap, _cut, _insert, _reseal]
 
 @pytest.mark.parametrize("mutate", MUTATIONS, ids=lambda m: m.__name__.strip("_"))
 @given(seed=seeds)
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_any_single_change_is_found(mutate: object, seed: int) -> None:
     assert callable(mutate)
     rnd = random.Random(seed)
@@ -163,7 +164,7 @@ def test_any_single_change_is_found(mutate: object, seed: int) -> None:
 
 
 @given(seeds)
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_a_missing_file_run_or_replica_is_found(seed: int) -> None:
     rnd = random.Random(seed)
     log = written(rnd)
@@ -177,7 +178,7 @@ def test_a_missing_file_run_or_replica_is_found(seed: int) -> None:
 
 
 @given(seeds)
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_without_anchors_only_the_end_of_the_last_run_can_be_cut_unseen(seed: int) -> None:
     rnd = random.Random(seed)
     log = written(rnd, replicas=1)

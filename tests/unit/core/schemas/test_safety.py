@@ -7,9 +7,10 @@ from typing import Any
 import jsonschema_rs
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from suites import examples
 from toolcrib.errors import SchemaUnsafe
 from toolcrib.schemas.patterns import weight
 from toolcrib.schemas.safety import MAX_BYTES, check, is_linear
@@ -279,7 +280,7 @@ NOISE = st.recursive(
 
 
 @given(st.dictionaries(WORDS, NOISE, max_size=4))
-@settings(max_examples=600, deadline=None)
+@examples(600)
 def test_whatever_is_accepted_compiles_and_nothing_else_is_raised(schema: dict[str, Any]) -> None:
     try:
         check(schema, arguments=False)

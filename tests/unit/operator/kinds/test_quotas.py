@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests import tool
 from operator_harness import conditions
 from operator_stage import SETTINGS, Stage, staged
+from suites import examples
 from toolcrib.resources import quantities
 from toolcrib.resources.quantities import Quota
 from toolcrib_cli.prediction import outcome
@@ -44,7 +45,7 @@ def accepted(entries: dict[int, tuple[Entry, int]], quota: Quota) -> set[Ref]:
 change = st.tuples(st.integers(0, 12), st.booleans(), st.integers(0, 3), st.integers(1, 40), st.booleans())
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     st.integers(0, 6), st.integers(0, 120), st.lists(st.lists(change, min_size=1, max_size=4), max_size=12)
 )
@@ -75,7 +76,7 @@ def test_after_any_changes_the_oldest_that_fit_have_a_place(
         known = set(expected)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     st.integers(1, 6), st.integers(1, 100), st.lists(st.integers(1, 40), min_size=1, max_size=12), st.data()
 )

@@ -1,8 +1,9 @@
 """A pattern that is accepted at apply can be evaluated by the registry, whose validator reads another dialect."""
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from suites import examples
 from toolcrib.schemas.patterns import is_linear
 from toolcrib_registry.calls.validators import compiled
 
@@ -34,7 +35,7 @@ PATTERNS = st.recursive(
 
 
 @given(PATTERNS)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_a_pattern_that_is_accepted_can_be_evaluated(pattern: str) -> None:
     assume(is_linear(pattern))
     compiled({"properties": {"s": {"pattern": pattern}}}).is_valid({"s": "a"})

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from suites import examples
 from toolcrib_registry.calls.backends.http.response import judged
 from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.echoed_secrets import Secrets
@@ -82,7 +83,7 @@ def _texts(form: str) -> dict[str, Callable[[str], bytes]]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(secret=st.one_of(TOKENS, PASSWORDS), before=AROUND, after=AROUND, data=st.data())
 def test_a_secret_is_found_in_every_form(
     form: str, secret: str, before: bytes, after: bytes, data: st.DataObject
@@ -92,7 +93,7 @@ def test_a_secret_is_found_in_every_form(
     assert Secrets.of([secret]).repeated_in(body), body
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(secret=st.text(st.sampled_from(PRINTABLE), min_size=8, max_size=60), body=st.binary(max_size=400))
 def test_an_answer_without_it_is_not_withheld(secret: str, body: bytes) -> None:
     assert not Secrets.of([secret]).repeated_in(body.replace(secret.encode()[:4], b""))

@@ -1,9 +1,10 @@
 """The columns of postings answer as a plain dictionary does, whatever was added, asked and dropped in whatever order."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from suites import examples
 from toolcrib_registry.search import postings
 from toolcrib_registry.search.postings import Postings
 
@@ -12,7 +13,7 @@ ROW = st.dictionaries(st.sampled_from(TERMS), st.tuples(st.integers(1, 400), st.
 STEP = st.one_of(ROW, st.sampled_from(["ask", "compact"]))
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(steps=st.lists(STEP, max_size=40), least=st.sampled_from([0, 4, 4_096]))
 def test_they_hold_what_was_added_less_what_was_dropped(steps: list[object], least: int) -> None:
     held, plain, following = Postings(), dict[str, list[tuple[int, float, float]]](), 0

@@ -6,11 +6,12 @@ import string
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import index_entries
 from reference_ranking import rank
+from suites import examples
 from toolcrib_registry.search.document import document
 from toolcrib_registry.search.entry import Clause, IndexEntry, Vector
 from toolcrib_registry.search.lexical import LexicalIndex
@@ -49,7 +50,7 @@ def catalogs(draw: st.DrawFn) -> tuple[list[tuple[IndexEntry, Vector | None]], s
     return tools, visible
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     catalog=catalogs(),
     text=phrases,
@@ -85,7 +86,7 @@ def test_an_answer_is_byte_identical_to_the_ranking_of_the_visible_tools_alone(
     assert answer == rank(text, vector, alone, limit=limit, parts=parts)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     catalog=catalogs(),
     steps=st.lists(
