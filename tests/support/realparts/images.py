@@ -232,7 +232,7 @@ def _one_program(engine: docker.Engine, tag: str, programs: dict[str, Path], end
         engine.build(tag, Path(folder))
 
 
-def _call(*command: str, folder: Path, environment: Mapping[str, str] | None = None) -> None:
+def _call(*command: str, folder: Path | None = None, environment: Mapping[str, str] | None = None) -> None:
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=600, env=environment)
     if done.returncode != 0:
         raise docker.DockerError(f"{' '.join(command[:3])} …: {done.stderr.strip()[-1500:]}")

@@ -47,7 +47,7 @@ def usual(folder: Path, seconds: Mapping[str, int]) -> str:
     """How long making all of these takes: as long as last time, or these seconds, measured on two cores."""
     last = {name: cache.last_time(folder, name) for name in seconds}
     known = {name: each for name, each in last.items() if each is not None}
-    total = sum((seconds | known).values())
+    total = sum({**seconds, **known}.values())
     if len(known) == len(seconds):
         return f"last time {clock(total)}"
     return f"about {max(1, round(total / 60))} min{'' if known else MEASURED}"
