@@ -83,6 +83,7 @@ lock: env ## Resolve the dependencies again and write requirements/*.txt
 	$(BIN)/uv $(LOCK) pyproject.toml --extra otel --extra postgres -o requirements/runtime.txt
 	$(BIN)/uv $(LOCK) pyproject.toml --extra otel --extra postgres --group dev -o requirements/dev.txt
 	$(BIN)/uv $(LOCK) --group image -c requirements/dev.txt -o requirements/build.txt
+	$(BIN)/uv $(LOCK) requirements/go.in -o requirements/go.txt
 	for lock in $(FRAMEWORKS)/*.in; do $(BIN)/uv $(LOCK) $$lock -o $${lock%.in}.txt || exit 1; done
 	$(BIN)/uv $(LOCK) bench/small_model/requirements.in -o bench/small_model/requirements.txt
 	for name in current earlier; do $(BIN)/uv $(LOCK) $(PEERS)/python/$$name.in -o $(PEERS)/python/$$name.txt || exit 1; done

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import statistics
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import measure
 from measure import Talker, Variant, http
+
+from realparts import gotool
 
 ARGUMENTS = {"expression": "6*7"}
 
@@ -22,11 +27,19 @@ def run(quick: bool) -> dict[str, Any]:
     }
 
 
+def _echo(folder: Path) -> Path:
+    """The compiled upstream (`echo/main.go`), built into `folder`; it takes the Go of `make build-tools`."""
+    program, source = folder / "echo", measure.HERE / "echo"
+    settings = gotool.provide(source, os.environ, sys.stderr)
+    subprocess.run(["go", "build", "-o", str(program), "."], cwd=source, env=settings, check=True)
+    return program
+
+
 def _with(connections: int, turns: int, seconds: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         with (
             Talker("load.py", log=Path(folder) / "load.log") as load,
-            Talker(measure.echo(Path(folder)), log=Path(folder) / "echo.log") as echo,
+            Talker(_echo(Path(folder)), log=Path(folder) / "echo.log") as echo,
             Talker(
                 "server.py", "1000", str(echo.hello["upstream"]), log=Path(folder) / "server.log"
             ) as server,

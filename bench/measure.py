@@ -72,13 +72,6 @@ class Talker:
         return answer
 
 
-def echo(folder: Path) -> Path:
-    """The compiled upstream (`echo/main.go`), built into `folder`; it takes the Go of `make build-tools`."""
-    made = folder / "echo"
-    subprocess.run(["go", "build", "-o", str(made), "."], cwd=HERE / "echo", check=True)
-    return made
-
-
 @dataclass
 class Variant:
     """One kind of request; what was measured of it, a value a round."""

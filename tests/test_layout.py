@@ -190,7 +190,7 @@ PEERS = "tests/support/mcp_peers"
 @pytest.mark.parametrize(
     "name",
     [
-        *(f"requirements/{name}.txt" for name in ("bootstrap", "build", "runtime", "dev")),
+        *(f"requirements/{name}.txt" for name in ("bootstrap", "build", "go", "runtime", "dev")),
         *(f"{PEERS}/python/{name}.txt" for name in ("current", "earlier")),
     ],
 )

