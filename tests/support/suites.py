@@ -48,6 +48,7 @@ def choose(suite: str | None) -> None:
         os.environ[_VARIABLE] = suite
     else:
         os.environ.pop(_VARIABLE, None)
+    os.environ.setdefault(_BEGAN, str(time.time()))
     settings.register_profile("quick", deadline=None, max_examples=20)
     settings.register_profile("thorough", deadline=None)
     settings.load_profile("quick" if is_quick() else "thorough")
@@ -154,8 +155,7 @@ def last_lines(suite: str, left_out: Counter[str], processor_seconds: float) -> 
         for target, count in sorted(left_out.items())
         if count
     ]
-    began = float(os.environ.get(_BEGAN) or time.time())
-    minutes, seconds = divmod(round(time.time() - began), 60)
+    minutes, seconds = divmod(round(time.time() - float(os.environ[_BEGAN])), 60)
     target = "make test" if suite == QUICK else "make test-real"
     return [
         *lines,

@@ -9,6 +9,7 @@ import pytest
 from oracle import decisions, worlds
 from oracle.decisions import World
 from oracle.wire import published_account, published_binding, published_tool
+from suites import size
 from toolcrib.audit.replay import Decided, Judged
 from toolcrib.audit.suggestions import Entry, Suggestion, suggest
 from toolcrib.audit.uses import Uses, has_wildcard
@@ -18,7 +19,7 @@ from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import Publish, Revision
 
 pytestmark = pytest.mark.guarantee
-WORLDS = 500
+WORLDS = size(quick=50, whole=500)
 Call = tuple[str, str, float]
 """Caller, tool, moment."""
 
@@ -123,6 +124,7 @@ def drawn(count: int, *, changing: bool) -> Iterator[tuple[int, World, World, li
             yield seed, world, later, asked(draw, world, 40), asked(draw, later, 40)
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("changing", [False, True])
 def test_what_is_suggested_refuses_no_call_of_the_log_and_allows_nothing_new(changing: bool) -> None:
     removed = 0
@@ -145,6 +147,7 @@ def test_what_is_suggested_refuses_no_call_of_the_log_and_allows_nothing_new(cha
     assert removed > WORLDS
 
 
+@pytest.mark.property
 def test_to_give_up_one_entry_more_would_refuse_a_call_of_the_log() -> None:
     tried = 0
     for seed, world, _, before, after in drawn(WORLDS, changing=False):

@@ -72,6 +72,7 @@ def checked(figures: dict[str, Any], methods: set[str]) -> None:
             assert all(0.0 <= v <= 1.0 for v in values.values())
 
 
+@pytest.mark.slow
 def test_any_folder_in_the_data_format_is_measured_by_one_command(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "figures.json"
 
@@ -113,6 +114,7 @@ def test_mistakes_in_the_data_end_the_command_before_anything_is_measured(
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_the_gate_fails_with_a_table_where_a_figure_fell(data: Path, tmp_path: Path) -> None:
     expected = tmp_path / "expected.json"
     written = run(tmp_path, "gate", "--data", data, "--expected", expected, "--update")

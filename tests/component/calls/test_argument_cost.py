@@ -217,6 +217,7 @@ def test_a_refused_check_says_what_to_do() -> None:
     assert "fewer or shorter" in refused.value.detail
 
 
+@pytest.mark.slow
 def test_what_is_reckoned_is_never_less_than_what_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
     folder = str(Path(__file__).parents[3] / "bench")
     sys.path.insert(0, folder)

@@ -21,12 +21,13 @@ from oracle import revisions, worlds
 from oracle.rig import Rig, rig
 from realparts.processes import wait_until
 from registry_harness import RunningRegistry, binding, running_registry, tool
+from suites import size
 from toolcrib import entropy
 from toolcrib.view import AmbiguousName
 from toolcrib_registry.audit import refusal_reasons
 
 pytestmark = pytest.mark.guarantee
-WORLDS = 200
+WORLDS = size(quick=20, whole=200)
 ROUTES = (
     ("POST", "/v1/describe"),
     ("POST", "/v1/call"),
@@ -110,6 +111,7 @@ def _absent(name: str) -> str:
     return re.sub("[A-Za-z0-9]", "q", name)
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("reasons", ["not_permitted", "full"])
 def test_hidden_and_absent_make_the_same_number_of_python_calls(
     reasons: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

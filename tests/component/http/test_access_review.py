@@ -471,6 +471,7 @@ def test_power_ends_with_its_binding() -> None:
         ask(r, expect=403, subject="team/bot")
 
 
+@pytest.mark.slow
 def test_the_command_line_asks_a_registry_and_gets_every_page(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -53,6 +53,7 @@ def said(running: RegistryProcess, *words: str) -> bool:
     return any(all(w in str(line.get("message")) for w in words) for line in running.lines)
 
 
+@pytest.mark.slow
 def test_new_certificates_are_served_at_once_connections_stay_and_old_versions_of_tls_are_refused(
     tmp_path: Path,
 ) -> None:

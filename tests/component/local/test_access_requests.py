@@ -52,6 +52,7 @@ def listed(local: LocalMode, *more: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_the_owner_of_the_files_approves_and_the_clock_ends_it(local: LocalMode) -> None:
     absent, hidden = ask(local, "heist/none"), ask(local, "vault/secret")
     assert absent.status_code == hidden.status_code == 404

@@ -67,6 +67,7 @@ def test_it_sees_nothing_once_the_command_has_returned_and_all_of_it_again_once_
     assert seen(local) == ["calculator"]
 
 
+@pytest.mark.slow
 def test_a_suspension_outlives_the_local_mode(local: LocalMode) -> None:
     assert agent(local, "suspend", "heist/hacker").returncode == 0
     local.child.kill()
@@ -74,6 +75,7 @@ def test_a_suspension_outlives_the_local_mode(local: LocalMode) -> None:
     assert (seen(local), seen(local, "planner")) == ([], ["calculator"])
 
 
+@pytest.mark.slow
 def test_an_agent_of_the_users_own_manifests_is_changed_there(local: LocalMode, folder: Path) -> None:
     (folder / "agent.json").write_text(json.dumps(manifest("Agent", "hacker", "heist", suspended=True)))
     wait_until(lambda: seen(local) == [], 30)
@@ -98,6 +100,7 @@ def test_what_cannot_be_done_is_said(local: LocalMode, given: tuple[str, ...], s
     assert (done.returncode != 0, said in done.stderr) == (True, True), done.stderr
 
 
+@pytest.mark.slow
 def test_a_shell_is_offered_those_that_can_be_stopped_or_started(local: LocalMode) -> None:
     def offered(word: str) -> set[str]:
         env = {**os.environ, "TOOLCRIB_DATA": str(local.data), "_TOOLCRIB_COMPLETE": "complete_bash"}

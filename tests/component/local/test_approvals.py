@@ -94,6 +94,7 @@ def drifted(stage: Stage, local: LocalMode, hacker: str, **spec: Any) -> str:
     return str(said(local, "Approved")["digest"])
 
 
+@pytest.mark.slow
 def test_a_tool_is_approved_on_first_use_and_a_change_of_it_waits_until_it_is_approved(
     stage: Stage, local: LocalMode
 ) -> None:
@@ -142,6 +143,7 @@ def test_nothing_is_approved_unseen(stage: Stage, local: LocalMode) -> None:
     assert local.names(hacker) == FREE
 
 
+@pytest.mark.slow
 def test_approvals_outlive_the_run_and_a_change_meanwhile_is_told(stage: Stage) -> None:
     with stage.run() as local:
         local.until_names(local.token("hacker"), BOTH)
@@ -202,6 +204,7 @@ def described(local: LocalMode, token: str) -> str:
     return next(str(t["description"]) for t in answer.json()["tools"] if t["name"] == "calculator")
 
 
+@pytest.mark.slow
 def test_a_candidate_is_approved_and_rejected_by_the_command_as_a_tool_is(
     stage: Stage, local: LocalMode
 ) -> None:
@@ -222,6 +225,7 @@ def test_a_candidate_is_approved_and_rejected_by_the_command_as_a_tool_is(
     assert listed(local)[CANDIDATE]["message"] == "too short"
 
 
+@pytest.mark.slow
 def test_all_that_can_be_approved_is_and_the_rest_is_named(stage: Stage, local: LocalMode) -> None:
     hacker = local.token("hacker")
     local.until_names(hacker, BOTH)

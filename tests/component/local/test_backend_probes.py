@@ -4,12 +4,14 @@ import json
 from pathlib import Path
 
 import httpx
+import pytest
 
 from local_mode import LocalMode
 from manifests import binding, service, tool
 from realparts.processes import free_port, wait_until
 
 
+@pytest.mark.slow
 def test_a_service_that_runs_a_dead_url_and_a_service_without_an_address_are_told_apart(
     tmp_path: Path,
 ) -> None:

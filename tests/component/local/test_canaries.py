@@ -31,6 +31,7 @@ def calls(local: LocalMode, agent: str, tool: str, wrong: int) -> None:
             assert answer.status_code == (400 if number < wrong else 200), answer.text
 
 
+@pytest.mark.slow
 def test_two_agents_with_two_tool_sets_are_compared_in_one_report(local: LocalMode) -> None:
     calls(local, "plain", "calculator", 60)
     calls(local, "rich", "calculator_with_functions", 3)

@@ -122,6 +122,7 @@ def test_an_unsafe_schema_is_a_broken_edit_too(local: LocalMode, manifests: Path
     assert local.names(safecracker) == ["calculator"]
 
 
+@pytest.mark.slow
 def test_hidden_text_is_a_broken_edit_unless_only_a_warning_is_asked_for(
     local: LocalMode, manifests: Path, tmp_path: Path
 ) -> None:
@@ -229,6 +230,7 @@ def test_a_second_local_mode_on_the_same_store_is_refused(local: LocalMode) -> N
     assert "another local mode" in refused.stderr
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_is_said_once_with_a_remedy(local: LocalMode, tmp_path: Path) -> None:
     port = local.url.rpartition(":")[2]
     flags = [

@@ -111,6 +111,7 @@ def test_a_token_without_a_binding_counts_as_other_and_one_with_a_binding_as_its
     assert total(samples, "toolcrib_metrics_folded_total", label="agent") == 40
 
 
+@pytest.mark.slow
 def test_ten_thousand_agents_and_tools_make_a_bounded_number_of_series_and_lose_no_observation(
     registry: RunningRegistry,
 ) -> None:

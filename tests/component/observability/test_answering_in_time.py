@@ -49,6 +49,7 @@ def settled(text: str) -> bool:
     )
 
 
+@pytest.mark.slow
 def test_a_registry_whose_loop_is_held_says_what_held_it_and_counts_it(tmp_path: Path) -> None:
     seeing = mint("system:serviceaccount:team:all")
     tools = [tool(f"tool-{i}", scopes=("all:use",)) for i in range(15_000)]
@@ -78,6 +79,7 @@ def test_a_registry_whose_loop_is_held_says_what_held_it_and_counts_it(tmp_path:
     assert f'toolcrib_loop_held_total{{place="{line["place"]}"}}' in told
 
 
+@pytest.mark.slow
 def test_first_lists_of_many_thousands_of_tools_hold_nobody_up(tmp_path: Path) -> None:
     people = [f"all-{i}" for i in range(4)]
     tools = [tool(f"tool-{i}", scopes=("all:use",)) for i in range(15_000)]
@@ -104,6 +106,7 @@ def held(running: RegistryProcess) -> list[dict[str, Any]]:
     return [line for line in running.lines if held_loops.SAID in line.get("message", "")]
 
 
+@pytest.mark.slow
 def test_a_registry_that_was_stopped_and_goes_on_is_no_finding(tmp_path: Path) -> None:
     with process(configuration(tmp_path)) as running:
         running.child.send_signal(signal.SIGSTOP)
@@ -115,6 +118,7 @@ def test_a_registry_that_was_stopped_and_goes_on_is_no_finding(tmp_path: Path) -
     assert number(told, "toolcrib_loop_held_total") == 0
 
 
+@pytest.mark.slow
 def test_hundreds_of_replaced_snapshots_leave_a_registrys_memory_as_it_was(tmp_path: Path) -> None:
     admin = {"Authorization": f"Bearer {mint(OPERATOR, audience='toolcrib-admin')}"}
     tools = tuple(tool(f"tool-{i}", input_schema={"type": "object", "properties": {}}) for i in range(200))
@@ -141,6 +145,7 @@ def test_hundreds_of_replaced_snapshots_leave_a_registrys_memory_as_it_was(tmp_p
     assert after - before < bound
 
 
+@pytest.mark.slow
 def test_the_local_mode_freezes_what_it_has_at_its_start(tmp_path: Path) -> None:
     with LocalMode(tmp_path) as local:
         told = metrics(local.url)
@@ -148,6 +153,7 @@ def test_the_local_mode_freezes_what_it_has_at_its_start(tmp_path: Path) -> None
     assert "toolcrib_loop_held_total" in told
 
 
+@pytest.mark.slow
 def test_an_operator_that_waits_for_its_cluster_has_frozen_what_it_has(tmp_path: Path) -> None:
     port = free_port()
     cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{free_port()}"}}

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import httpx
+import pytest
 
 from otlp_receiver import collecting
 from realparts.processes import free_port, wait_until
@@ -66,6 +67,7 @@ def test_a_collector_that_is_away_is_said_once_not_with_every_batch(tmp_path: Pa
         assert not [x for x in registry.lines if x["logger"].startswith(("opentelemetry", "urllib3"))]
 
 
+@pytest.mark.slow
 def test_nothing_of_opentelemetry_is_imported_unless_traces_are_asked_for() -> None:
     code = """
 import sys

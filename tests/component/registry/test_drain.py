@@ -72,6 +72,7 @@ def answered_in_time() -> Iterator[None]:
     assert took < 15, f"slow: {took:.1f} s"
 
 
+@pytest.mark.slow
 def test_a_replica_that_drains_under_load_fails_no_request_and_finishes_what_it_has_begun(
     tmp_path: Path, upstream: Backend
 ) -> None:

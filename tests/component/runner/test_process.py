@@ -77,6 +77,7 @@ def test_a_task_ends_with_its_answer_and_a_summary_of_use(registry: SmallRegistr
     assert "token-1" not in out + err
 
 
+@pytest.mark.slow
 def test_settings_may_come_from_the_environment(registry: SmallRegistry, token_file: str) -> None:
     with scripted.serving() as url:
         process = start(
@@ -92,6 +93,7 @@ def test_settings_may_come_from_the_environment(registry: SmallRegistry, token_f
     assert "1, 1 of them failed or refused" in out
 
 
+@pytest.mark.slow
 def test_wrong_settings_are_all_named_and_end_with_2() -> None:
     code, out, err = finish(start("--name", "a b", "--max-turns", "x"))
     assert code == 2
@@ -100,6 +102,7 @@ def test_wrong_settings_are_all_named_and_end_with_2() -> None:
         assert name in err
 
 
+@pytest.mark.slow
 def test_a_model_endpoint_that_is_away_ends_with_4_and_says_so(
     registry: SmallRegistry, token_file: str
 ) -> None:
@@ -112,6 +115,7 @@ def test_a_model_endpoint_that_is_away_ends_with_4_and_says_so(
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_a_bound_that_is_reached_ends_with_3(registry: SmallRegistry, token_file: str) -> None:
     with scripted.serving() as url:
         flags = [*flags_of(registry, token_file), "--model-url", url, "--max-turns", "1"]
@@ -120,6 +124,7 @@ def test_a_bound_that_is_reached_ends_with_3(registry: SmallRegistry, token_file
     assert "the maximum number of turns is reached" in out
 
 
+@pytest.mark.slow
 def test_it_waits_for_a_registry_that_comes_later(token_file: str) -> None:
     port = free_port()
     flags = [
@@ -156,6 +161,7 @@ def test_without_a_registry_a_task_that_needs_one_ends_with_5_instead_of_an_answ
     assert "Done" not in out
 
 
+@pytest.mark.slow
 def test_more_tools_than_a_model_takes_end_with_2_and_a_pod_stays(token_file: str) -> None:
     many = SmallRegistry(*(SmallTool(f"t{number}", lambda: 1) for number in range(129)))
     with serving(many) as registry, scripted.serving() as url:
@@ -185,6 +191,7 @@ def test_more_tools_than_a_model_takes_end_with_2_and_a_pod_stays(token_file: st
     assert "planner sees 129 tools" in shown
 
 
+@pytest.mark.slow
 def test_counts_of_calls_outlive_a_restart_in_a_state_folder(
     registry: SmallRegistry, token_file: str, tmp_path: Path
 ) -> None:
@@ -197,6 +204,7 @@ def test_counts_of_calls_outlive_a_restart_in_a_state_folder(
     assert json.loads(out)["usage"]["usage_by_tool"] == {"calculator": 2}
 
 
+@pytest.mark.slow
 def test_another_process_with_the_state_folder_begins_with_the_tools_of_the_last_one(
     registry: SmallRegistry, token_file: str, tmp_path: Path
 ) -> None:
@@ -213,6 +221,7 @@ def test_another_process_with_the_state_folder_begins_with_the_tools_of_the_last
     assert {(c["tool"], c["outcome"]) for run in runs for c in run["calls"]} == {("calculator", "ok")}
 
 
+@pytest.mark.slow
 def test_tools_are_paid_for_twice_only_where_it_is_asked_for(
     registry: SmallRegistry, token_file: str
 ) -> None:
@@ -288,6 +297,7 @@ def test_it_is_ready_once_it_has_discovered(token_file: str) -> None:
         finish(process)
 
 
+@pytest.mark.slow
 def test_sigterm_ends_a_task_that_waits_for_its_model(registry: SmallRegistry, token_file: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"

@@ -404,6 +404,7 @@ def test_the_most_used_tools_of_an_account_are_those_of_all_its_sessions(tmp_pat
         assert (stats.usage_by_tool, stats.most_used_tool, stats.total_tool_calls) == ({"look": 2}, "look", 2)
 
 
+@pytest.mark.slow
 def test_a_hundred_sessions_run_at_once_and_nothing_that_was_acknowledged_is_lost(tmp_path: Path) -> None:
     names = [f"s{n}" for n in range(100)]
     with (

@@ -124,6 +124,7 @@ def session_tools(local: LocalMode, account: str) -> dict[str, list[str]]:
     return {each["name"]: each["scopes"] for each in json.loads(done.stdout)}
 
 
+@pytest.mark.slow
 def test_what_came_of_sessions_is_listed_compared_exported_and_counted_over_sessions(
     local: LocalMode, tmp_path: Path
 ) -> None:
@@ -387,6 +388,7 @@ def test_after_a_kill_it_goes_on_after_the_last_finished_turn_and_repeats_only_w
     assert (paths, held.began.empty()) == (["/listen", "/listen"], True)
 
 
+@pytest.mark.slow
 def test_of_two_processes_that_resume_a_killed_session_one_runs_it(
     local: LocalMode, tmp_path: Path, held: SlowBackend
 ) -> None:
@@ -408,6 +410,7 @@ def test_of_two_processes_that_resume_a_killed_session_one_runs_it(
     assert listens == [(1, "unknown"), (2, "ok")], "in flight, and repeated, since the tool is idempotent"
 
 
+@pytest.mark.slow
 def test_pausing_a_session_whose_run_was_killed_says_that_nobody_runs_it(
     local: LocalMode, tmp_path: Path, held: SlowBackend
 ) -> None:
@@ -424,6 +427,7 @@ def test_pausing_a_session_whose_run_was_killed_says_that_nobody_runs_it(
     assert (resumed.returncode, "Watching" in resumed.stdout) == (0, False), resumed.stderr
 
 
+@pytest.mark.slow
 def test_a_session_that_runs_is_not_resumed_and_stops_after_its_turn_when_it_is_paused(
     local: LocalMode, tmp_path: Path, held: SlowBackend
 ) -> None:
@@ -450,6 +454,7 @@ def test_a_session_that_runs_is_not_resumed_and_stops_after_its_turn_when_it_is_
     assert [t["outcome"] for t in shown(local, "paused")["turns"]] == ["answered"] * 2
 
 
+@pytest.mark.slow
 def test_top_follows_a_session_while_it_runs_until_ctrl_c(
     local: LocalMode, tmp_path: Path, held: SlowBackend
 ) -> None:

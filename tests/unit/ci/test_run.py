@@ -203,6 +203,7 @@ def test_four_failed_files_are_refused_at_once(repository: Repository) -> None:
     assert "=== again" not in done.stdout
 
 
+@pytest.mark.slow
 def test_errors_of_one_fixture_count_once(repository: Repository) -> None:
     """A server that five files share did not start, in either worker."""
     with (repository.folder / "conftest.py").open("a") as conftest:
@@ -239,6 +240,7 @@ def test_a_second_run_that_does_not_run_the_failed_test_is_refused(repository: R
     assert "did not run again" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_worker_that_crashes_is_refused(repository: Repository) -> None:
     """Its test may be a guarantee: the report of a crash does not tell."""
     repository.put(

@@ -276,6 +276,7 @@ def test_a_subject_whose_last_binding_goes_is_still_known_by_it(
     assert [(s["who"]["subject"], s["lost"]) for s in found["subjects"]] == [("User/alice", 1)]
 
 
+@pytest.mark.slow
 def test_the_check_of_a_pull_request_runs_on_a_real_repository(tmp_path: Path) -> None:
     def git(*arguments: str) -> None:
         who = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")

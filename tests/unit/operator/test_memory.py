@@ -271,6 +271,7 @@ def test_what_is_kept_of_a_tool_or_a_status_can_be_read_again_however_deep_it_is
     assert entry.resource is None or entry.resource.spec.input_schema == deep
 
 
+@pytest.mark.slow
 async def test_what_a_turn_over_many_objects_makes_is_frozen() -> None:
     async def listed(count: int) -> None:
         async with staged(*(tool(f"calculator-{i}") for i in range(count))) as stage:

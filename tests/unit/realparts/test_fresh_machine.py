@@ -179,6 +179,7 @@ def test_a_server_that_is_not_built_is_named_with_the_remedy(
         freshroot._servers()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("git") and not required(), reason="git is not on this machine")
 def test_the_clone_is_of_head_without_what_is_not_committed(tmp_path: Path) -> None:
     freshroot._clone(tmp_path / "clone")

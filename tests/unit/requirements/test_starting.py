@@ -23,6 +23,7 @@ def loaded(program: str) -> set[str]:
     return set(done.stdout.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_no_program_loads_what_only_builds_need(program: str) -> None:
     assert not loaded(program) & GRAMMARS

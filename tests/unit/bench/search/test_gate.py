@@ -128,6 +128,7 @@ async def measured(modules: list[Any], data: Path, embedder: type[HashEmbedder] 
     return await gate.measured(data, vectors.Remembered([embedder()], None))
 
 
+@pytest.mark.slow
 async def test_a_worse_ranking_fails_and_the_same_one_passes(
     modules: list[Any], good: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -149,6 +150,7 @@ async def test_a_worse_ranking_fails_and_the_same_one_passes(
     assert "--update" in printed
 
 
+@pytest.mark.slow
 async def test_a_search_that_never_answers_nothing_fails(
     modules: list[Any], good: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +160,7 @@ async def test_a_search_that_never_answers_nothing_fails(
     assert "no answer hybrid answered_wrongly" in bad(gate, good, await measured(modules, small(tmp_path)))
 
 
+@pytest.mark.slow
 async def test_a_search_that_ranks_all_tools_and_then_hides_some_fails(
     modules: list[Any], good: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,6 +178,7 @@ async def test_a_search_that_ranks_all_tools_and_then_hides_some_fails(
     assert not [f for f in fallen if f.startswith(("azure_mcp", "mean", "100 %", "no answer"))]
 
 
+@pytest.mark.slow
 def test_an_embedder_that_became_worse_fails_whatever_is_kept_of_what_it_was(
     modules: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -492,6 +492,7 @@ def test_keys_of_yaml_that_are_numbers_are_read(run: Run) -> None:
     assert [d["spec"]["returns"] for d in ended.documents] == ["All of the orders"]
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_operations_are_refused_before_any_is_read_unless_few_are_asked_for() -> None:
     content = document({f"/p{i}": {"get": operation(operationId=f"op{i}")} for i in range(100_000)})
 

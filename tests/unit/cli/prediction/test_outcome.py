@@ -19,6 +19,7 @@ from access_worlds import (
     random_world,
     ref_of,
 )
+from suites import size
 from toolcrib.access import proposals, subjects
 from toolcrib.access.answers import ReviewedTool
 from toolcrib.access.changes import changes
@@ -31,7 +32,7 @@ from toolcrib_cli.prediction.outcome import APPLY_REFUSED, predict, read_files
 
 pytestmark = pytest.mark.guarantee
 
-CASES, PATCHED = 300, 120
+CASES, PATCHED = size(quick=30, whole=300), size(quick=12, whole=120)
 TRUSTED = ("kubernetes.io/metadata.name", "tier")
 SUBJECTS = [
     *(f"ServiceAccount/{ns}/{name}" for ns in NAMESPACES for name in ACCOUNTS),
@@ -70,6 +71,7 @@ def written(folder: Path, manifests: list[dict[str, Any]]) -> list[Path]:
     return [file]
 
 
+@pytest.mark.property
 def test_the_prediction_for_changes_that_are_not_applied_is_the_list_after_they_are(tmp_path: Path) -> None:
     now, changed_lists = time.time(), 0
     for seed in range(CASES):
@@ -93,6 +95,7 @@ def test_the_prediction_for_changes_that_are_not_applied_is_the_list_after_they_
     assert changed_lists > CASES / 4, "worlds in which nothing changes prove nothing"
 
 
+@pytest.mark.property
 def test_a_prediction_for_objects_that_were_patched_in_the_cluster_is_the_list_after_the_apply(
     tmp_path: Path,
 ) -> None:

@@ -67,6 +67,7 @@ def visited() -> int:
     return len(gc.get_objects())
 
 
+@pytest.mark.slow
 def test_what_was_there_at_the_start_is_not_visited_again(heap: Heap) -> None:
     assert heap.kept > 50_000
     assert visited() < heap.kept / 10
@@ -91,6 +92,7 @@ def test_a_large_growth_is_frozen_at_once_and_a_small_one_is_not(heap: Heap) -> 
     assert visited() < len(small)
 
 
+@pytest.mark.slow
 def test_a_growth_that_nobody_told_of_is_frozen_while_it_grows(heap: Heap) -> None:
     longest, began = 0.0, 0.0
 
@@ -116,6 +118,7 @@ def test_nothing_is_frozen_outside_of_the_block() -> None:
     assert not heap.due()
 
 
+@pytest.mark.slow
 def test_frozen_objects_die_without_a_collection_when_nothing_refers_to_them(heap: Heap) -> None:
     class Thing:
         pass
@@ -127,6 +130,7 @@ def test_frozen_objects_die_without_a_collection_when_nothing_refers_to_them(hea
     assert gone() is None
 
 
+@pytest.mark.slow
 def test_a_pass_is_due_once_the_frozen_objects_have_grown_by_half_and_finds_cycles_among_them(
     heap: Heap,
 ) -> None:
@@ -147,6 +151,7 @@ def test_a_pass_is_due_once_the_frozen_objects_have_grown_by_half_and_finds_cycl
     assert heap.passes == 2
 
 
+@pytest.mark.slow
 def test_frozen_objects_are_counted_seldom_however_often_some_are_frozen_that_die(
     heap: Heap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +178,7 @@ def test_hundreds_of_replaced_snapshots_leave_a_bounded_amount_of_garbage() -> N
     assert 1 <= passes <= 20
 
 
+@pytest.mark.slow
 def test_a_pass_that_is_due_is_made_in_a_quiet_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolcrib.process.garbage.LOOK", 0.02)
     heap = Heap()

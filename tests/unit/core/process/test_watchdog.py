@@ -101,6 +101,7 @@ def test_short_callbacks_are_no_finding_however_many() -> None:
     assert counts.places() == {}
 
 
+@pytest.mark.slow
 def test_a_garbage_collection_is_named_as_one() -> None:
     kept = [[number] for number in range(1_500_000)]
 
@@ -113,6 +114,7 @@ def test_a_garbage_collection_is_named_as_one() -> None:
     assert kept
 
 
+@pytest.mark.slow
 def test_a_pass_over_everything_is_told_from_an_automatic_collection() -> None:
     kept = [[number] for number in range(1_500_000)]
     module, _, name = PASS.rpartition(".Heap.")

@@ -233,6 +233,7 @@ async def test_what_is_refused_for_another_reason_takes_no_room_and_namespaces_h
         assert {r.key for r in stage.loop.assessor.published} == {"vault/t1", "heist/t2", "heist/t3"}
 
 
+@pytest.mark.slow
 async def test_thousands_of_tools_get_their_places_with_two_statuses_each_at_most() -> None:
     async with staged(*crowd(2_000), settings=limited(1_000)) as stage:
         await until(lambda: len(stage.loop.assessor.published) == 1_000, seconds=120)

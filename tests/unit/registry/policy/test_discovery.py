@@ -59,6 +59,7 @@ def settings(most: int) -> RegistrySettings:
     return RegistrySettings(issuers=[], limits={"list_bytes": most})
 
 
+@pytest.mark.slow
 def test_no_entry_is_larger_than_what_is_known_of_the_tool_before() -> None:
     for seed in range(300):
         made = hostile(random.Random(seed), seed)
@@ -66,6 +67,7 @@ def test_no_entry_is_larger_than_what_is_known_of_the_tool_before() -> None:
         assert len(orjson.dumps(entry)) <= discovery._at_most(made), seed
 
 
+@pytest.mark.slow
 async def test_a_list_above_the_limit_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     async def seen_anew() -> tuple[PolicyState, CallerView]:
         state = await state_with([hostile(random.Random(i), i) for i in range(60)])

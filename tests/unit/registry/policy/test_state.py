@@ -24,6 +24,7 @@ from toolcrib_registry.policy.view_cache import CALLS
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.slow
 async def test_what_a_large_publish_brings_is_frozen() -> None:
     async def publish(count: int) -> None:
         tools = tuple(tool(f"team-a/tool-{i}") for i in range(count))
@@ -33,6 +34,7 @@ async def test_what_a_large_publish_brings_is_frozen() -> None:
     assert await frozen_by(lambda: publish(LARGE)) > LARGE
 
 
+@pytest.mark.slow
 async def test_what_a_large_snapshot_brings_is_frozen_however_small_its_chunks_are() -> None:
     to, stage = Revision(epoch=1, seq=1), "a" * 32
 

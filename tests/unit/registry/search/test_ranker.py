@@ -79,6 +79,7 @@ async def test_a_view_is_ranked_by_its_own_words_whatever_another_snapshot_takes
         index.close()
 
 
+@pytest.mark.slow
 async def test_the_words_of_many_tools_are_frozen_once_they_are_taken_in() -> None:
     index = Ranker(0)
 
