@@ -156,14 +156,16 @@ def pytest_testnodedown(node: Any, error: object) -> None:
     node.config.stash[_LEFT_OUT] = Counter(getattr(node, "workeroutput", {}).get("left_out", {}))
 
 
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """The last lines of a suite: what was left out, what runs it, and how long this run took."""
-    if suite := config.option.suite:
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Print the last lines of a suite, below pytest's own: what did not run, what runs it, and how long this run took."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if config.option.suite and reporter is not None and not hasattr(config, "workerinput"):
         used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
         seconds = sum(usage.ru_utime + usage.ru_stime for usage in used)
-        terminalreporter.section(suite)
-        for line in suites.last_lines(suite, config.stash.get(_LEFT_OUT, Counter()), seconds):
-            terminalreporter.write_line(line)
+        skipped = Counter(reason_of(report) for report in reporter.stats.get("skipped", ()))
+        left_out = config.stash.get(_LEFT_OUT, Counter())
+        for line in suites.last_lines(config.option.suite, left_out, skipped, seconds):
+            reporter.write_line(line)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -179,3 +181,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
             report.outcome = "failed"
             report.longrepr = f"skipped, but TOOLCRIB_REQUIRE_REAL is set: {reason}"
     return report
+
+
+def reason_of(report: pytest.TestReport) -> str:
+    """Why a test was skipped."""
+    return report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)

@@ -124,9 +124,9 @@ def _cover(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 
 
 def _row(item: pytest.Item) -> dict[str, int]:
-    """Which value each parameter of a row has, by its index."""
+    """Value of each parameter of a row, by identity: `parametrize` hands the same objects to each row."""
     spec = getattr(item, "callspec", None)
-    return dict(spec.indices) if spec else {}
+    return {name: id(value) for name, value in spec.params.items()} if spec else {}
 
 
 def pairwise(name: str, rows: Sequence[dict[str, int]]) -> set[int]:
@@ -148,16 +148,17 @@ def pairwise(name: str, rows: Sequence[dict[str, int]]) -> set[int]:
     return cover
 
 
-def last_lines(suite: str, left_out: Counter[str], processor_seconds: float) -> list[str]:
-    """What a run of a suite did not do, what does it, and how long this one took."""
-    lines = [
-        f"{count:,} tests left out here: `{target}` runs them"
-        for target, count in sorted(left_out.items())
-        if count
-    ]
+def last_lines(
+    suite: str, left_out: Counter[str], skipped: Counter[str], processor_seconds: float
+) -> list[str]:
+    """What a run of a suite did not do, by the command that does it or the reason, and how long this one took."""
     minutes, seconds = divmod(round(time.time() - float(os.environ[_BEGAN])), 60)
     target = "make test" if suite == QUICK else "make test-real"
     return [
-        *lines,
+        *(f"{n:,} tests left out here: `{other}` runs them" for other, n in sorted(left_out.items()) if n),
+        *(
+            f"{n:,} tests did not run: {reason.removeprefix('Skipped: ')}"
+            for reason, n in sorted(skipped.items())
+        ),
         f"{target}: {minutes} min {seconds:02} s with its set-up, {processor_seconds:.0f} s of processor time",
     ]
