@@ -301,7 +301,17 @@ def marked(file: Path) -> list[Block]:
     return page_blocks.marked(file.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("file", [f for f in MARKDOWN if marked(f)], ids=relative)
+@pytest.mark.parametrize(
+    "file",
+    [
+        # one page shows in `make test` that pages are run; each of the others takes a second or more
+        pytest.param(
+            f, marks=[] if relative(f) == "docs/guides/access.md" else pytest.mark.slow, id=relative(f)
+        )
+        for f in MARKDOWN
+        if marked(f)
+    ],
+)
 def test_commands_marked_run_do_what_the_page_says(file: Path, reader: Reader) -> None:
     assert "\n".join(reader.read(file.read_text(encoding="utf-8"))) == ""
 

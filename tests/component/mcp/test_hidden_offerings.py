@@ -11,10 +11,11 @@ from imported import toolserver
 from mcp_client import HANDSHAKE, STATELESS, McpClient
 from offering_server import OfferingServer, offering
 from registry_harness import RunningRegistry, binding, running_registry
+from suites import size
 from toolcrib import publishing
 
 pytestmark = pytest.mark.guarantee
-WORLDS = 25
+WORLDS = size(quick=8, whole=25)
 URIS = [f"docs://{name}" for name in ("a", "b", "c", "d")]
 TEMPLATES = ["docs://pages/{n}", "docs://{name}"]
 NAMES = ["review", "plan", "sum"]
@@ -68,6 +69,7 @@ def answers(r: RunningRegistry, places: list[tuple[str, str]]) -> list[str]:
     return found
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("world", range(WORLDS))
 def test_no_answer_depends_on_what_is_hidden(
     registry: RunningRegistry, pool: list[OfferingServer], world: int
