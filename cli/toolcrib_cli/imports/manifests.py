@@ -48,14 +48,17 @@ def of_servers(servers: Iterable[FoundServer], namespace: str, scopes: Sequence[
 
 
 def of_allowlists(lists: Iterable[Allowlist], namespace: str, scopes: Sequence[str] = ()) -> list[str]:
-    """An AgentScopeBinding for each agent; a comment for each that is left out. Without `scopes` they must be chosen."""
+    """An AgentScopeBinding for each that is not left out, else a comment. Without `scopes` they must be chosen.
+
+    One that is about every account comes after those of agents: its name makes room for theirs.
+    """
     found: list[str] = []
     taken: Counter[str] = Counter()
     for one in lists:
         if one.left_out:
             found.append(_left_out("agent", one.agent, one.left_out))
         else:
-            found.append(_binding(_free(names.slug(one.agent, _LIMIT), taken), namespace, one, scopes))
+            found.append(_binding(_free(one.account or "every-account", taken), namespace, one, scopes))
     return found
 
 
@@ -140,15 +143,16 @@ def _environment(name: str, namespace: str, env: Sequence[str]) -> str:
 
 
 def _binding(name: str, namespace: str, one: Allowlist, scopes: Sequence[str]) -> str:
-    notes = [f"{one.agent} in the source."] if one.agent != name else []
-    grants = one.allow is not None or one.servers is not None
+    notes = [*([f"{one.agent} in the source."] if one.agent != name else []), *one.notes]
+    grants = one.allow is not None
     if not grants:
-        notes.append("It only denies. Other bindings decide what the agent may use.")
+        whom = "the agent" if one.account else "an agent"
+        notes.append(f"It only denies. Other bindings decide what {whom} may use.")
     lines = [
         *_head("AgentScopeBinding", name, namespace, notes),
         "spec:",
         "  subjects:",
-        f"    - {{kind: ServiceAccount, name: {_plain(name)}}}  # the agent's account; add namespace if it has another",
+        *_subject(one.account),
     ]
     if grants:
         advice = (
@@ -163,6 +167,16 @@ def _binding(name: str, namespace: str, one: Allowlist, scopes: Sequence[str]) -
     if one.servers is not None:
         lines.append(f"  servers: {_list(one.servers)}")
     return "\n".join(lines) + "\n"
+
+
+def _subject(account: str | None) -> list[str]:
+    if account is not None:
+        advice = "the agent's account; add namespace if it has another"
+        return [f"    - {{kind: ServiceAccount, name: {_plain(account)}}}  # {advice}"]
+    return [
+        "    # fill in the issuer of the cluster: kubectl get --raw /.well-known/openid-configuration shows it",
+        '    - {kind: Group, name: "system:serviceaccounts", issuer: ""}',
+    ]
 
 
 def _head(
