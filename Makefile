@@ -123,7 +123,7 @@ mcp-conformance: env ## MCP's conformance suite against /mcp/direct, in both rev
 
 mcp-peers: env ## MCP clients and servers of others against a registry: SDKs, frameworks, the inspector; needs npm, once
 	@$(BIN)/python $(PEERS)/environments.py
-	$(BIN)/python -m pytest -n $(JOBS) $(DIST) -m peers tests/peers $(call MARKED,peers,cluster) $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) $(DIST) -m peers $(call MARKED,peers) $(ARGS)
 
 frameworks: env ## Agents of other people's frameworks against a registry, one script for all; writes the table of docs/guides/frameworks.md; ARGS=--changed checks it
 	@PYTHONPATH=tests/support $(BIN)/python -m frameworks.conformance $(ARGS)

@@ -19,6 +19,7 @@ import pytest
 
 import suites
 from ci import reports
+from mcp_peers import environments
 from realparts import loaded, lookup, processes
 from realparts.apiserver import ApiServer
 from realparts.postgres_server import Postgres
@@ -166,6 +167,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         left_out = config.stash.get(_LEFT_OUT, Counter())
         for line in suites.last_lines(config.option.suite, left_out, skipped, seconds):
             reporter.write_line(line)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    # what fails on a new machine fails here too
+    environments.hidden = item.get_closest_marker("peers") is None
 
 
 @pytest.hookimpl(wrapper=True)

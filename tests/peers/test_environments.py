@@ -13,6 +13,14 @@ from mcp_peers import environments
 PROGRAM = Path(environments.__file__)
 
 
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder instead of the machine's; environments in it are for any test."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(environments, "hidden", False)
+    return tmp_path
+
+
 @pytest.mark.parametrize(("required", "status"), [("", 0), ("1", 1)])
 def test_a_machine_without_npm_is_told_what_to_install(tmp_path: Path, required: str, status: int) -> None:
     settings = {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "TOOLCRIB_REQUIRE_REAL": required}
@@ -26,11 +34,8 @@ def test_a_machine_without_npm_is_told_what_to_install(tmp_path: Path, required:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_environment_that_is_not_there_names_the_target_that_makes_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-
+@pytest.mark.usefixtures("cache")
+def test_an_environment_that_is_not_there_names_the_target_that_makes_it() -> None:
     with pytest.raises(environments.PeersMissingError, match="make mcp-peers"):
         environments.python("current")
     with pytest.raises(environments.PeersMissingError, match="make mcp-peers"):
@@ -44,10 +49,22 @@ def _archive(path: Path) -> None:
             tar.addfile(tarfile.TarInfo(name))
 
 
-def test_an_installation_that_was_interrupted_is_made_again(
+def test_a_test_without_the_mark_has_no_clients_even_where_they_are_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = environments._locked_folder(environments._lock("current"))
+    folder.mkdir(parents=True)
+    (folder / environments._DONE).touch()
+
+    with pytest.raises(environments.PeersMissingError, match="mark `peers`"):
+        environments.python("current")
+    monkeypatch.setattr(environments, "hidden", False)
+    assert environments.python("current").is_relative_to(folder)
+
+
+@pytest.mark.usefixtures("cache")
+def test_an_installation_that_was_interrupted_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[list[str]] = []
 
     def run(command: list[str], folder: Path | None = None) -> None:

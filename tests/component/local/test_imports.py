@@ -95,6 +95,7 @@ def called(local: LocalMode, token: str, tool: str, **arguments: Any) -> Any:
     return answer.json()
 
 
+@pytest.mark.peers
 def test_a_tool_server_s_tools_are_there_and_what_joins_later_waits_for_approval(stage: Stage) -> None:
     with stage.run() as local:
         hacker = local.token("hacker")
@@ -145,6 +146,7 @@ def test_a_server_at_a_host_that_is_not_allowed_says_how_to_allow_it(tmp_path: P
         assert "run `toolcrib up` with --allow-host far.example" in local.output
 
 
+@pytest.mark.peers
 def test_a_command_is_started_only_where_up_allows_it_and_is_a_server_like_others_then(
     tmp_path: Path, peer: Path
 ) -> None:
@@ -178,6 +180,7 @@ def test_a_command_is_started_only_where_up_allows_it_and_is_a_server_like_other
         wait_until(lambda: not Path(f"/proc/{local.child.pid}/task/{local.child.pid}/children").read_text())
 
 
+@pytest.mark.peers
 def test_a_start_while_the_server_is_away_has_its_tools_and_their_calls_fail_typed(
     tmp_path: Path, peer: Path
 ) -> None:
