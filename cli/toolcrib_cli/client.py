@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -39,10 +39,20 @@ _REVIEWERS = (
 )
 
 
+class _Token:
+    """A token, and who looks at the connections it goes over."""
+
+    def __init__(self, token: str, greet: Callable[[Any], None] | None) -> None:
+        self._token, self.greet = token, greet
+
+    def __call__(self) -> str:
+        return self._token
+
+
 class RegistryClient:
     """HTTP to one registry as one identity, without a token as nobody. `ca_file` replaces the system's certificate authorities.
 
-    `timeout` is in seconds and bounds a request as a whole.
+    `timeout` is in seconds and bounds a request as a whole. `greet` gets each connection before the token goes over it.
 
     Raises:
         CliError: the CA file holds no certificate that can be used, or `url` is no address, or one with a query, a
@@ -50,7 +60,13 @@ class RegistryClient:
     """
 
     def __init__(
-        self, url: str, token: str | None, *, ca_file: Path | None = None, timeout: float = 30.0
+        self,
+        url: str,
+        token: str | None,
+        *,
+        ca_file: Path | None = None,
+        timeout: float = 30.0,
+        greet: Callable[[Any], None] | None = None,
     ) -> None:
         self.url = url
         self._timeout = timeout
@@ -58,7 +74,7 @@ class RegistryClient:
         trust(ca_file)
         self._connection = Connection(
             url,
-            None if token is None else lambda: token,
+            None if token is None else _Token(token, greet),
             ca_file=None if ca_file is None else str(ca_file),
             user_agent=f"toolcrib-cli/{__version__}",
         )

@@ -19,6 +19,8 @@ from toolcrib_cli.output import Format
 
 if TYPE_CHECKING:
     from toolcrib_cli.bridge.identity import Tokens
+    from toolcrib_cli.client import RegistryClient
+    from toolcrib_cli.local.listener import LocalRegistry
 
 DEFAULT_PORT = 8765
 _TOKEN = re.compile(r"[!-~]+")
@@ -200,14 +202,34 @@ def _token(held: str, where: str) -> str:
     return token
 
 
-def registry_url(given: str | None, data: Path | None) -> str:
-    """The registry's address: the option, else where the local mode of the data folder listens."""
-    if given:
-        return given.rstrip("/")
-    from toolcrib_cli.local.store import read_running
+def local_registry(minted: bool, url: str | None, data: Path | None) -> LocalRegistry | None:
+    """The local mode's registry, if the token is for it: a minted one, or no other address is specified."""
+    from toolcrib_cli.local.listener import LocalRegistry
 
-    state = read_running(data_folder(data))  # a token must not go to another program at that address
-    return str(state["url"]) if state else f"http://127.0.0.1:{DEFAULT_PORT}"
+    return LocalRegistry(data_folder(data), url) if minted or not url else None
+
+
+def registry_client(
+    url: str | None,
+    as_: str | None,
+    token_file: Path | None,
+    data: Path | None,
+    ca_file: Path | None = None,
+    timeout: float = 30.0,
+) -> RegistryClient:
+    """A client of the registry at the address of the option, else of the running local mode.
+
+    Raises:
+        CliError: no local mode runs, or the minted token is for another address; or there is no token.
+    """
+    from toolcrib_cli.client import RegistryClient
+
+    token = bearer(as_, token_file, data)
+    local = local_registry(as_ is not None, url, data)
+    where = local.url() if local is not None else str(url).rstrip("/")
+    return RegistryClient(
+        where, token, ca_file=ca_file, timeout=timeout, greet=None if local is None else local.greet
+    )
 
 
 def mcp_endpoint(url: str, direct: bool) -> str:

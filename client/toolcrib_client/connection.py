@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 import httpx2
 
-from toolcrib_client import exchange
+from toolcrib_client import errors, exchange
 from toolcrib_client.exchange import Answer, Asked, Trail
 
 TokenSource = Callable[[], str]
@@ -51,6 +52,9 @@ class Work:
 class Connection:
     """Requests to the registry at `url`, with the token of `token_source`. All methods may be called from several threads.
 
+    If `token_source` has a method `greet`, that gets each new connection (a stream of httpcore) before anything else goes over
+    it, and raises ConnectionError if the token must not.
+
     Raises:
         ValueError: `url` is not http(s), or has a query, a fragment or credentials.
         OSError: `ca_file` holds no certificate that can be used.
@@ -68,6 +72,8 @@ class Connection:
         self._token_source = token_source
         named = {} if user_agent is None else {"user_agent": user_agent}
         self._settings = exchange.settings(self.url, ca_file, **named)
+        if callable(greet := getattr(token_source, "greet", None)):
+            self._settings["event_hooks"] = {"request": [_greeting(greet)]}
         self._pool: tuple[int, httpx2.Client] | None = None
         self._lock = threading.Lock()
         self._streams: set[httpx2.Response] = set()
@@ -130,6 +136,8 @@ class Connection:
                     return
         except httpx2.SSEError:
             raise exchange.no_stream(work.trail) from None
+        except ConnectionError as error:
+            raise errors.RegistryUnavailable(str(error), **work.trail.names()) from error
         except httpx2.HTTPError as error:
             raise exchange.unreachable(error, work.trail) from error
         finally:
@@ -154,6 +162,8 @@ class Connection:
                     asked.method, url, content=asked.body, headers=headers, timeout=timeout
                 ) as response:
                     return Answer(response.status_code, response.headers, _body(response, work))
+            except ConnectionError as error:  # by `greet`
+                raise errors.RegistryUnavailable(str(error), **work.trail.names()) from error
             except httpx2.RequestError as error:
                 if wait is None or not exchange.harmless(asked, error):
                     raise exchange.unreachable(error, work.trail) from error
@@ -189,6 +199,19 @@ class Connection:
         if pool is None or pool[0] != os.getpid():
             pool = self._pool = os.getpid(), httpx2.Client(**self._settings)
         return pool[1]
+
+
+def _greeting(greet: Callable[[Any], None]) -> Callable[[httpx2.Request], None]:
+    """A hook by which each request shows `greet` the connection that is made for it."""
+
+    def trace(event: str, info: Mapping[str, Any]) -> None:
+        if event == "connection.connect_tcp.complete":
+            greet(info["return_value"])
+
+    def hook(request: httpx2.Request) -> None:
+        request.extensions["trace"] = trace
+
+    return hook
 
 
 def _timeout(seconds: float) -> httpx2.Timeout:

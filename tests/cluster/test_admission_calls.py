@@ -37,7 +37,7 @@ def waiting() -> dict[str, Any]:
     return made
 
 
-def decision(user: User, **changed: str) -> dict[str, Any]:
+def decision(user: User, **changed: str | int) -> dict[str, Any]:
     return {"spec": {"decision": "Confirmed", "decidedBy": user.name, **changed}}
 
 
@@ -80,6 +80,39 @@ def test_the_caller_does_not_confirm_its_own_call(
     assert (refused.status_code, "cannot confirm its own call" in refused.text) == (403, True), refused.text
 
 
+@pytest.mark.parametrize("accepted", [None, 1, 23, 25, 2_000])
+def test_hidden_arguments_are_confirmed_by_their_number_alone(
+    admission: Admission, people: dict[str, User], accepted: int | None
+) -> None:
+    keeper, call = people["keeper"], waiting()
+    call["spec"]["hiddenCharacters"] = 24
+    admission.there(call)
+    number = {} if accepted is None else {"acceptedHiddenCharacters": accepted}
+    refused = admission.patch(keeper, call, decision(keeper, **number))
+    assert (refused.status_code, "repeat spec.hiddenCharacters" in refused.text) == (422, True), refused.text
+    early = admission.patch(None, call, {"spec": {"acceptedHiddenCharacters": 24}})
+    assert (early.status_code, "is set with the decision" in early.text) == (422, True), early.text
+    assert admission.patch(keeper, call, decision(keeper, acceptedHiddenCharacters=24)).status_code == 200
+
+
+def test_a_call_with_hidden_arguments_is_rejected_without_the_number(
+    admission: Admission, people: dict[str, User]
+) -> None:
+    keeper, call = people["keeper"], waiting()
+    call["spec"]["hiddenCharacters"] = 24
+    admission.there(call)
+    assert admission.patch(keeper, call, decision(keeper, decision="Rejected")).status_code == 200
+
+
+@pytest.mark.parametrize("change", [{"hiddenCharacters": 1}, {"hiddenCharacters": None}])
+def test_how_much_is_hidden_never_changes(admission: Admission, change: dict[str, int | None]) -> None:
+    call = waiting()
+    call["spec"]["hiddenCharacters"] = 24
+    admission.there(call)
+    refused = admission.patch(None, call, {"spec": change})
+    assert (refused.status_code, "cannot be changed" in refused.text) == (422, True), refused.text
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -88,6 +121,7 @@ def test_the_caller_does_not_confirm_its_own_call(
         {"names": ["x"]},
         {"seal": "1" * 64},
         {"tool": "x"},
+        {"hiddenCharacters": 5},
     ],
     ids=lambda change: next(iter(change)),
 )

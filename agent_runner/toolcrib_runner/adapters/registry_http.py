@@ -182,6 +182,7 @@ class _Told:
 
     def __init__(self, source: TokenSource) -> None:
         self._source = source
+        self.greet = getattr(source, "greet", None)
 
     def __call__(self) -> str:
         try:

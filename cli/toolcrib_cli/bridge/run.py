@@ -7,14 +7,16 @@ import os
 import signal
 import ssl
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 from toolcrib.text import escape
 from toolcrib_cli.bridge.identity import Tokens
 from toolcrib_cli.bridge.pipes import Lines, Output
 from toolcrib_cli.bridge.session import Session
 from toolcrib_cli.bridge.upstream import Upstream
+from toolcrib_cli.errors import CliError
 
 _LAST_ANSWERS = 1.5
 """Seconds that requests under way have once the client has closed its side; clients kill a server after two."""
@@ -28,6 +30,8 @@ class Plan:
     tokens: Tokens
     verify: ssl.SSLContext | bool
     patience: float
+    greet: Callable[[Any], Awaitable[None]] | None = None
+    """As `Upstream`."""
 
 
 def run(plan: Plan) -> None:
@@ -42,9 +46,14 @@ async def _serve(plan: Plan, requests: int, answers: int) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     output = Output(answers)
-    upstream = Upstream(plan.endpoint, plan.tokens, verify=plan.verify, patience=plan.patience, tell=_tell)
+    upstream = Upstream(
+        plan.endpoint, plan.tokens, verify=plan.verify, patience=plan.patience, tell=_tell, greet=plan.greet
+    )
     session = Session(upstream, output.write, _tell)
-    _tell(f"carrying messages to {plan.endpoint()}")
+    try:
+        _tell(f"carrying messages to {plan.endpoint()}")
+    except CliError as error:
+        _tell(f"{error.message}; messages wait for it")
     reading = asyncio.create_task(_read(session, Lines(requests)))
     ends = [asyncio.create_task(stop.wait()), asyncio.create_task(output.closed.wait())]
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -67,12 +67,15 @@ class Upstream:
         verify: ssl.SSLContext | bool = True,
         patience: float = 20.0,
         tell: Callable[[str], None] = lambda _: None,
+        greet: Callable[[Any], Awaitable[None]] | None = None,
     ) -> None:
         """
         Args:
-            endpoint: where it is now; asked before each attempt, since a local mode may come back at another port.
+            endpoint: where it is now; asked before each attempt, since a local mode may come back at another port. It raises
+                CliError while there is none.
             patience: how many seconds a message waits for a registry that is away.
             tell: gets a line when the registry is lost or found.
+            greet: gets each new connection before anything goes over it; raises ConnectionError if the token must not.
         """
         self._endpoint = endpoint
         self._tokens = tokens
@@ -86,6 +89,7 @@ class Upstream:
             trust_env=False,
             # shorter than the registry keeps them, so that no message meets a connection that is being closed
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=4.0),
+            event_hooks={} if greet is None else {"request": [_greeting(greet)]},
         )
 
     async def close(self) -> None:
@@ -128,16 +132,23 @@ class Upstream:
         deadline = begun + self._patience
         token_refused = False
         while True:
+            where = None
             try:
+                where = self._endpoint()
                 token = self._tokens.current()
                 response = await self._send(
-                    method, {**headers, "Authorization": f"Bearer {token}"}, body, seconds
+                    method, where, {**headers, "Authorization": f"Bearer {token}"}, body, seconds
                 )
             except CliError as error:
-                refusal = Refusal(error.message, error.hint, code="no_token")
-                may_repeat = loop.time() < begun + _TOKEN_PATIENCE
+                away = where is None
+                refusal = Refusal(
+                    error.message, error.hint, away=away, code="unreachable" if away else "no_token"
+                )
+                may_repeat = away or loop.time() < begun + _TOKEN_PATIENCE
+            except ConnectionError as error:  # by `greet`
+                refusal, may_repeat = Refusal(str(error), away=True, code="unreachable"), True
             except httpx2.TransportError as error:
-                refusal, may_repeat = self._unreachable(error, again, len(body or b""))
+                refusal, may_repeat = _unreachable(where or "", error, again, len(body or b""))
             except (httpx2.InvalidURL, UnicodeError, ValueError) as error:
                 raise Refusal(f"the message cannot be sent: {error}") from error
             else:
@@ -161,12 +172,10 @@ class Upstream:
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def _send(
-        self, method: str, headers: Mapping[str, str], body: bytes | None, seconds: float
+        self, method: str, where: str, headers: Mapping[str, str], body: bytes | None, seconds: float
     ) -> httpx2.Response:
         timeout = httpx2.Timeout(_CONNECT_SECONDS, read=seconds, write=30.0, pool=None)
-        request = self._http.build_request(
-            method, self._endpoint(), headers=headers, content=body, timeout=timeout
-        )
+        request = self._http.build_request(method, where, headers=headers, content=body, timeout=timeout)
         return await self._http.send(request, stream=True)
 
     def _other_token(self, refused: str) -> bool:
@@ -177,33 +186,46 @@ class Upstream:
         except CliError:
             return False
 
-    def _unreachable(self, error: httpx2.TransportError, again: bool, size: int) -> tuple[Refusal, bool]:
-        where = self._endpoint()
-        if (why := client.distrust(error)) is not None:
-            hint = "specify its CA with --ca-file or TOOLCRIB_CA_FILE"
-            return Refusal(f"the certificate of {where} is not trusted: {why}", hint, code="untrusted"), False
-        if isinstance(error, httpx2.UnsupportedProtocol | httpx2.LocalProtocolError):
-            return Refusal(f"the message cannot be sent: {error}"), False
-        # a connection that was never made has carried nothing
-        unsent = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
-        if not unsent and again and size > _TAKEN:
-            # who refuses a body unread hangs up, which is often all that arrives: it would be so each time
-            text = f"the connection to {where} broke while a message of {size} bytes was sent ({client.cause(error)})"
-            hint = f"shorten the message: a registry takes {_TAKEN} bytes unless limits.body_bytes is set"
-            return Refusal(text, hint, away=True, code="connection_lost"), False
-        if unsent or again:
-            text = f"cannot reach a registry at {where} ({client.cause(error)})"
-            hint = "start the local mode with `toolcrib up`, or check --url"
-            return Refusal(text, hint, away=True, code="unreachable"), True
-        text = f"the connection to {where} broke during the call; the call may have been executed ({client.cause(error)})"
-        return Refusal(text, away=True, code="connection_lost"), False
-
     def _note(self, reached: bool, why: str) -> None:
         if reached and self._reached is False:
             self._tell("the registry answers again")
         elif not reached and self._reached is not False:
             self._tell(why)
         self._reached = reached
+
+
+def _unreachable(where: str, error: httpx2.TransportError, again: bool, size: int) -> tuple[Refusal, bool]:
+    if (why := client.distrust(error)) is not None:
+        hint = "specify its CA with --ca-file or TOOLCRIB_CA_FILE"
+        return Refusal(f"the certificate of {where} is not trusted: {why}", hint, code="untrusted"), False
+    if isinstance(error, httpx2.UnsupportedProtocol | httpx2.LocalProtocolError):
+        return Refusal(f"the message cannot be sent: {error}"), False
+    # a connection that was never made has carried nothing
+    unsent = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
+    if not unsent and again and size > _TAKEN:
+        # who refuses a body unread hangs up, which is often all that arrives: it would be so each time
+        text = f"the connection to {where} broke while a message of {size} bytes was sent ({client.cause(error)})"
+        hint = f"shorten the message: a registry takes {_TAKEN} bytes unless limits.body_bytes is set"
+        return Refusal(text, hint, away=True, code="connection_lost"), False
+    if unsent or again:
+        text = f"cannot reach a registry at {where} ({client.cause(error)})"
+        hint = "start the local mode with `toolcrib up`, or check --url"
+        return Refusal(text, hint, away=True, code="unreachable"), True
+    text = f"the connection to {where} broke during the call; the call may have been executed ({client.cause(error)})"
+    return Refusal(text, away=True, code="connection_lost"), False
+
+
+def _greeting(greet: Callable[[Any], Awaitable[None]]) -> Callable[[httpx2.Request], Awaitable[None]]:
+    """A hook by which each request shows `greet` the connection that is made for it."""
+
+    async def trace(event: str, info: Mapping[str, Any]) -> None:
+        if event == "connection.connect_tcp.complete":
+            await greet(info["return_value"])
+
+    async def hook(request: httpx2.Request) -> None:
+        request.extensions["trace"] = trace
+
+    return hook
 
 
 async def body_of(response: httpx2.Response) -> bytes:

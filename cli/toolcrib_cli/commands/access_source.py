@@ -44,7 +44,6 @@ def chosen(
     Raises:
         CliError: they contradict each other, or there is none.
     """
-    from toolcrib_cli.client import RegistryClient
     from toolcrib_cli.prediction import sources
 
     question = _asked(tuple(files or ()), **asked)
@@ -61,9 +60,8 @@ def chosen(
                 hint="remove it: a registry knows the cluster's issuer",
                 code=Exit.USAGE,
             )
-        token = options.bearer(as_, token_file, data)
-        client = stack.enter_context(RegistryClient(registry.rstrip("/"), token, ca_file=ca_file, timeout=60))
-        return sources.Asked(question, client)
+        client = options.registry_client(registry, as_, token_file, data, ca_file, timeout=60)
+        return sources.Asked(question, stack.enter_context(client))
     trusted = tuple(trusted_namespace_label or ())
     # KUBECONFIG does not choose: `tools` and `call` take the local mode too
     if not (manifests or context or kubeconfig or trusted or cluster_issuer) and (
@@ -90,6 +88,7 @@ def _local(
     """The local mode of the data folder, if it runs: its registry, or its manifests for what a registry is not asked."""
     from toolcrib_cli.client import RegistryClient
     from toolcrib_cli.local import accounts, store
+    from toolcrib_cli.local.listener import LocalRegistry
     from toolcrib_cli.prediction import sources
 
     folder = options.data_folder(data)
@@ -108,7 +107,7 @@ def _local(
         if asked_as
         else accounts.mint(folder, "access-review", scopes="registry:admin", ttl=300.0)
     )
-    client = stack.enter_context(RegistryClient(url, token, timeout=60))
+    client = stack.enter_context(RegistryClient(url, token, timeout=60, greet=LocalRegistry(folder).greet))
     return sources.Asked(question, client)
 
 

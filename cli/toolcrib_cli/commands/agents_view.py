@@ -42,10 +42,7 @@ class SearchMode(StrEnum):
 def _client(
     url: str | None, as_: str | None, token_file: Path | None, data: Path | None, ca_file: Path | None
 ) -> RegistryClient:
-    from toolcrib_cli.client import RegistryClient
-
-    where, token = options.registry_url(url, data), options.bearer(as_, token_file, data)
-    return RegistryClient(where, token, ca_file=ca_file)
+    return options.registry_client(url, as_, token_file, data, ca_file)
 
 
 @examples(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,6 +59,12 @@ Call = Annotated[
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+WithHidden = Annotated[
+    bool,
+    typer.Option(
+        "--with-hidden-arguments", help="Confirm the call although parts of its arguments are not shown."
+    ),
+]
 
 
 @examples("toolcrib calls pending", "toolcrib calls pending -n heist -o json")
@@ -70,7 +77,8 @@ def pending(
 ) -> None:
     """List the calls that wait for a person: tool, agent, age and arguments.
 
-    Arguments are JSON in ASCII, so that nothing hides; values that look like secrets are `***`.
+    Arguments are JSON in ASCII. Credentials, and values that the tool's schema marks as secret, are
+    `***(N characters hidden)`.
     """
     with _source(data, kubeconfig, context) as source:
         found = source.waiting(namespace)
@@ -79,7 +87,7 @@ def pending(
         return
     output.table(
         ("id", "tool", "agent", "age", "arguments"),
-        [(c.key, c.tool_id, c.agent, f"{_age(c)} s", output.short(c.arguments, _LONGEST)) for c in found],
+        [(c.key, c.tool_id, c.agent, f"{_age(c)} s", _beginning(c.arguments)) for c in found],
     )
 
 
@@ -90,6 +98,7 @@ def pending(
 def confirm(
     call: Call,
     yes: Yes = False,
+    with_hidden_arguments: WithHidden = False,
     data: options.Data = None,
     kubeconfig: options.Kubeconfig = None,
     context: options.Context = None,
@@ -100,7 +109,7 @@ def confirm(
     """
     from toolcrib.wire.confirmations import CallDecision
 
-    _decide(call, CallDecision.CONFIRMED, yes, data, kubeconfig, context)
+    _decide(call, CallDecision.CONFIRMED, yes, with_hidden_arguments, data, kubeconfig, context)
 
 
 @examples(Example("toolcrib calls reject heist/3f0a9c21b7de", not_run=_NEEDS))
@@ -114,7 +123,7 @@ def reject(
     """Show one call, and refuse it: the agent is told so, until the call expires."""
     from toolcrib.wire.confirmations import CallDecision
 
-    _decide(call, CallDecision.REJECTED, yes, data, kubeconfig, context)
+    _decide(call, CallDecision.REJECTED, yes, True, data, kubeconfig, context)
 
 
 for _name, _command in (("pending", pending), ("confirm", confirm), ("reject", reject)):
@@ -125,6 +134,7 @@ def _decide(
     key: str,
     decision: CallDecision,
     yes: bool,
+    with_hidden: bool,
     data: Path | None,
     kubeconfig: str | None,
     context: str | None,
@@ -146,9 +156,16 @@ def _decide(
             )
         output.line(f"{found.agent} calls {found.tool_id}, {_age(found)} s ago:", style="bold")
         output.line(f"  {found.arguments}")
+        if found.hidden and not with_hidden:
+            raise CliError(
+                f"the arguments have {_hidden(found)}",
+                hint="ask the agent's owner for them; to confirm the call all the same, add --with-hidden-arguments",
+                code=Exit.USAGE,
+            )
         if not yes:
+            question = "Confirm this call" if word == "confirmed" else "Reject this call"
             ask(
-                f"{'Confirm' if word == 'confirmed' else 'Reject'} this call?",
+                f"{question}, with {_hidden(found)}?" if found.hidden else f"{question}?",
                 refused="nothing is decided",
                 otherwise="run it again and answer y",
             )
@@ -160,6 +177,20 @@ def _age(call: ConfirmableCall) -> int:
     return max(0, int(time.time()) - call.asked_at)
 
 
+def _hidden(call: ConfirmableCall) -> str:
+    return f"{call.hidden:,} hidden character{'' if call.hidden == 1 else 's'}"
+
+
+def _beginning(arguments: str) -> str:
+    """As much as a table has room for, and how much there is besides; all of it in a pipe."""
+    more = len(arguments) - _LONGEST
+    return (
+        f"{arguments[:_LONGEST]}… ({more:,} more characters)"
+        if more > 0 and sys.stdout.isatty()
+        else arguments
+    )
+
+
 def _data(call: ConfirmableCall) -> dict[str, object]:
     from toolcrib.resources.conditions import timestamp
 
@@ -168,6 +199,7 @@ def _data(call: ConfirmableCall) -> dict[str, object]:
         "tool": call.tool_id,
         "agent": call.agent,
         "arguments": call.arguments,
+        "hiddenCharacters": call.hidden,
         "askedAt": timestamp(call.asked_at),
         "expiresAt": timestamp(call.expires_at),
     }

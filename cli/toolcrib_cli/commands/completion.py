@@ -59,15 +59,13 @@ def _starting(names: Iterable[str], incomplete: str) -> list[str]:
 
 def _visible(given: dict[str, Any]) -> dict[str, str]:
     """Names by ids."""
-    from toolcrib_cli.client import RegistryClient
     from toolcrib_cli.local.questions import ask
 
     data = given.get("data")
 
     def seen() -> list[tuple[str, str]]:
-        url = options.registry_url(given.get("url"), data)
-        token = options.bearer(given.get("as_"), given.get("token_file"), data)
-        with RegistryClient(url, token, ca_file=given.get("ca_file"), timeout=WITHIN) as client:
+        who = (given.get("as_"), given.get("token_file"), data, given.get("ca_file"))
+        with options.registry_client(given.get("url"), *who, timeout=WITHIN) as client:
             found: list[tuple[str, str]] = []
             cursor: str | None = None
             while len(found) < _MOST:

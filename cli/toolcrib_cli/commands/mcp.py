@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from toolcrib_cli import options
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.examples import examples
+
+if TYPE_CHECKING:
+    from toolcrib_cli.local.listener import LocalRegistry
 
 
 @examples("""echo '{"jsonrpc":"2.0","id":1,"method":"ping"}' | toolcrib mcp --as safecracker""")
@@ -35,27 +38,34 @@ def mcp(
     from toolcrib_cli.bridge.run import Plan, run
     from toolcrib_cli.client import check_address, trust
 
-    def endpoint() -> str:
-        return options.mcp_endpoint(options.registry_url(url, data), direct)
+    local = options.local_registry(as_ is not None, url, data)
 
-    check_address(endpoint())
+    def endpoint() -> str:
+        return options.mcp_endpoint(local.url() if local is not None else str(url), direct)
+
+    if url:
+        check_address(url)
     if as_ is None and token_file is None and not os.environ.get("TOOLCRIB_TOKEN"):
         hint = "specify --as NAME (local mode) or --token-file FILE, or set TOOLCRIB_TOKEN"
         raise CliError("no identity specified", hint=hint, code=Exit.USAGE)
-    if as_ is not None:
-        _known(as_, data)
-    run(Plan(endpoint, options.tokens(as_, token_file, data), trust(ca_file), wait))
+    if local is not None:
+        _possible(local, as_, data)
+    greet = None if local is None else local.greet_in_loop
+    run(Plan(endpoint, options.tokens(as_, token_file, data), trust(ca_file), wait, greet))
 
 
-def _known(name: str, data: Path | None) -> None:
-    """A name that the running local mode does not know fails at once: clients show little of what comes later.
+def _possible(local: LocalRegistry, name: str | None, data: Path | None) -> None:
+    """Fail at once where the running local mode has another address or does not know the name: clients show little of what
+    comes later.
 
     Raises:
-        CliError: it knows other accounts.
+        CliError: it runs, and one of them will not do.
     """
     from toolcrib_cli.local import accounts
     from toolcrib_cli.local.store import read_running
 
     folder = options.data_folder(data)
     if read_running(folder) is not None:
-        accounts.find_known(folder, name)
+        if name is not None:
+            accounts.find_known(folder, name)
+        local.url()

@@ -22,11 +22,11 @@ from toolcrib_cli.examples import Example, examples
 from toolcrib_cli.output import Format
 
 if TYPE_CHECKING:
+    from toolcrib_cli.local.listener import LocalRegistry
     from toolcrib_cli.session_store.records import Records
     from toolcrib_cli.session_store.rows import Session, Turn
     from toolcrib_cli.sessions.definition import Agent, Definition
     from toolcrib_cli.sessions.preflight import Preflight
-    from toolcrib_runner.tokens import TokenSource
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 """What the registry takes for a session's id."""
@@ -139,12 +139,14 @@ def _run(
     from toolcrib_cli.session_store.rows import State
     from toolcrib_cli.sessions import preflight, running, team
 
-    where, holder = options.registry_url(url, data), secrets.token_hex(8)
+    holder = secrets.token_hex(8)
+    local = options.local_registry(any(agent.token_file is None for agent in session.agents), url, data)
+    where = local.url() if local is not None else str(url).rstrip("/")
     told = _Progress(ident, session.turns, to_stderr=out is not Format.TABLE)
     with (
         _terminable(),
         team.composed(
-            session, where, folder=folder, mint=lambda account: _minted(account, data), ca_file=ca_file
+            session, where, folder=folder, mint=lambda account: _Minted(account, data, local), ca_file=ca_file
         ) as made,
     ):
         if any(session.model_of(agent).url is None for agent in session.agents):
@@ -223,21 +225,22 @@ def _taken(records: Records, resumed: Session, holder: str, told: _Progress) -> 
     return running.take_over(records, resumed, holder)
 
 
-def _minted(account: str, data: Path | None) -> TokenSource:
-    """Tokens of the local mode's issuer for an account."""
-    from toolcrib_runner.errors import TokenUnavailable
+class _Minted:
+    """Tokens of the local mode's issuer for an account, for its registry alone."""
 
-    source = options.tokens(account, None, data)
+    def __init__(self, account: str, data: Path | None, local: LocalRegistry | None) -> None:
+        self._tokens = options.tokens(account, None, data)
+        self.greet = None if local is None else local.greet
 
-    def token() -> str:
+    def __call__(self) -> str:
+        from toolcrib_runner.errors import TokenUnavailable
+
         try:
-            return source.current()
+            return self._tokens.current()
         except CliError as error:
             raise TokenUnavailable(
                 f"{error.message}; start `toolcrib up`, or name a tokenFile for the agent"
             ) from error
-
-    return token
 
 
 @contextlib.contextmanager

@@ -36,9 +36,14 @@ class ClusterCalls:
         """As `Source`: a write of the person's own, so that admission judges the person. In effect a second later."""
         name = call.tool_id.partition("/")[2]
         person = kube_requests.username(self._kube, _hints("create selfsubjectreviews", None))
-        body = {"spec": {"decision": decision.value, "decidedBy": person}}
+        spec: dict[str, Any] = {"decision": decision.value, "decidedBy": person}
+        if decision is CallDecision.CONFIRMED and call.hidden:
+            spec["acceptedHiddenCharacters"] = call.hidden
         request = self._kube.request(
-            "PATCH", confirmations.path(call.namespace, call.id), body=body, content_type=MERGE_PATCH
+            "PATCH",
+            confirmations.path(call.namespace, call.id),
+            body={"spec": spec},
+            content_type=MERGE_PATCH,
         )
         hints = _hints(f"confirm tools.toolcrib.dev/{name}", call.namespace)
         kube_requests.asked(request, f"decide about the call {call.key}", hints)

@@ -22,4 +22,6 @@ class LocalCalls:
 
     def decide(self, call: ConfirmableCall, decision: CallDecision) -> None:
         """As `Source`; it is in effect when this returns."""
-        questions.decide_call(self._folder, {"id": call.id, "decision": decision.value})
+        accepted = call.hidden if decision is CallDecision.CONFIRMED else 0
+        decided = {"id": call.id, "decision": decision.value, "accepted_hidden": accepted}
+        questions.decide_call(self._folder, decided)

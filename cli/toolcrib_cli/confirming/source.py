@@ -16,5 +16,9 @@ class Source(Protocol):
         ...
 
     def decide(self, call: ConfirmableCall, decision: CallDecision) -> None:
-        """Say what becomes of one. Raises CliError: it waits no more, or this is not permitted."""
+        """Say what becomes of one; confirming accepts what its arguments hide.
+
+        Raises:
+            CliError: it waits no more, or this is not permitted.
+        """
         ...

@@ -22,16 +22,22 @@ class Calls:
         return 200, {"calls": [call.model_dump(mode="json") for call in self._confirmations.waiting()]}
 
     def decided(self, asked: Any) -> tuple[int, dict[str, Any]]:
-        """HTTP status and answer to `{id, decision: Confirmed | Rejected}`."""
+        """HTTP status and answer to `{id, decision: Confirmed | Rejected, accepted_hidden: number}`."""
         decisions = tuple(each.value for each in CallDecision)
         if (
             not isinstance(asked, Mapping)
             or not isinstance(asked.get("id"), str)
             or asked.get("decision") not in decisions
+            or type(accepted := asked.get("accepted_hidden", 0)) is not int
         ):
             said = f"Specify `id`, and `decision`: {' or '.join(decisions)}."
             return 400, {"code": "invalid_request", "detail": said}
-        call = self._confirmations.decide(asked["id"], CallDecision(asked["decision"]), OWNER)
+        decision = CallDecision(asked["decision"])
+        hidden = next((c.hidden for c in self._confirmations.waiting() if asked["id"] in (c.id, c.key)), 0)
+        if decision is CallDecision.CONFIRMED and hidden != accepted:
+            said = f"{hidden} characters of the arguments are hidden. Repeat the number in `accepted_hidden`."
+            return 422, {"code": "hidden_arguments", "detail": said}
+        call = self._confirmations.decide(asked["id"], decision, OWNER, accepted)
         if call is None:
             return 422, {"code": "unknown_call", "detail": f"No call {asked['id']} waits for confirmation."}
         return 200, {"call": call.key}

@@ -11,12 +11,14 @@ import copy
 import hmac
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs
 
 from toolcrib import names
 from toolcrib.resources import API_VERSION, KINDS, Tool, ToolCanary, crd, durations
 from toolcrib.resources.conditions import timestamp
+from toolcrib_cli.local import listener
 from toolcrib_cli.local.approvals import Approvals
 from toolcrib_cli.local.calls import Calls
 from toolcrib_cli.local.decisions import Decisions
@@ -30,7 +32,7 @@ from toolcrib_operator.world import World
 from toolcrib_registry.http.host_rules import HostRules
 
 _CHUNK = 200
-_METHODS = {PATH: ("GET",), DECISIONS: ("POST",), CALLS: ("GET", "POST")}
+_METHODS = {PATH: ("GET",), DECISIONS: ("POST",), CALLS: ("GET", "POST"), listener.PATH: ("GET",)}
 _MOST_BODY = 64 * 1024
 _Scope = MutableMapping[str, Any]
 _Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -46,6 +48,7 @@ class Objects:
         folders: Folders,
         writer: MemoryWriter,
         key: str,
+        url: str,
         rules: HostRules,
         approvals: Approvals,
         decisions: Decisions,
@@ -56,6 +59,7 @@ class Objects:
         self._approvals, self._decisions, self._imported = approvals, decisions, imported
         self._calls = calls
         self._bearer = f"Bearer {key}".encode()
+        self._prove: Callable[[str], str] = partial(listener.proof, key, url)
 
     def beside(self, app: _App) -> _App:
         """An app that answers this route, and asks `app` for all others."""
@@ -68,6 +72,13 @@ class Objects:
             ) is not None:
                 said = {"code": foreign.code, "detail": foreign.detail}
                 await _send(send, foreign.status_code, [json.dumps(said).encode()])
+            elif scope["path"] == listener.PATH:  # who asks has no key to show yet
+                nonce = "".join(parse_qs(scope["query_string"].decode("latin-1")).get("nonce", ()))
+                if listener.NONCE.fullmatch(nonce):
+                    await _send(send, 200, [json.dumps({"proof": self._prove(nonce)}).encode()])
+                else:
+                    said = {"code": "invalid_request", "detail": "Specify `nonce`: 32 hexadecimal digits."}
+                    await _send(send, 400, [json.dumps(said).encode()])
             elif not self._knows(scope):
                 await _send(
                     send, 401, [b'{"code": "invalid_token", "detail": "The key is not that of this run."}']
@@ -183,6 +194,8 @@ async def _received(receive: Any) -> Any:
 
 async def _send(send: _Send, status: int, chunks: list[bytes]) -> None:
     headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
+    if len(chunks) == 1:
+        headers.append((b"content-length", str(len(chunks[0])).encode()))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     for chunk in chunks:
         await send({"type": "http.response.body", "body": chunk, "more_body": True})

@@ -8,7 +8,8 @@ from typing import Any
 
 from toolcrib_cli.client import RegistryClient
 from toolcrib_cli.errors import CliError, Exit
-from toolcrib_cli.local.store import read_state
+from toolcrib_cli.local.listener import LocalRegistry
+from toolcrib_cli.local.store import read_running
 
 PATH = "/local/objects"
 DECISIONS = "/local/approvals"
@@ -49,10 +50,10 @@ def decide_call(folder: Path, decision: Mapping[str, Any]) -> None:
 
 
 def _answered(folder: Path, ask: Callable[[RegistryClient], Any]) -> dict[str, Any]:
-    state = read_state(folder)
+    state = read_running(folder)
     if state is not None and isinstance(key := state.get("key"), str):
         try:
-            with RegistryClient(state["url"], key) as client:
+            with RegistryClient(state["url"], key, greet=LocalRegistry(folder).greet) as client:
                 found: dict[str, Any] = ask(client)
                 return found
         except CliError as error:

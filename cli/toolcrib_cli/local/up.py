@@ -182,7 +182,7 @@ async def _up(options: Options, store: Store) -> None:
         imported.tell = loop.told
         conditions.pending = lambda: imported.pending
         store.told = told(options, store, settings, hosts.effective(folders.services))
-        store.write_state(f"http://127.0.0.1:{port}", folders.accounts)
+        store.write_state(url, folders.accounts)
         local = LocalMode(
             options,
             store,
@@ -199,6 +199,7 @@ async def _up(options: Options, store: Store) -> None:
                 folders,
                 writer,
                 store.key,
+                url,
                 HostRules(registry.deps.settings),
                 approvals,
                 Decisions(world, folders, approvals, imported, loop.published),

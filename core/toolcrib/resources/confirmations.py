@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from toolcrib.resources.meta import DnsSubdomain, ListOf, Model, ObjectMeta, Rule
+from toolcrib.resources.meta import WHOLE, DnsSubdomain, ListOf, Model, ObjectMeta, Rule
 
 KIND, PLURAL, SINGULAR, SHORT = "CallConfirmation", "callconfirmations", "callconfirmation", "cc"
 DECISION = r"^(Confirmed|Rejected)$"
@@ -26,7 +26,12 @@ class CallConfirmationSpec(Model):
         description="Names by which the API server may know the caller. They cannot confirm the call."
     )
     arguments: str = Field(
-        max_length=8_192, description="The arguments: JSON in ASCII. What looks like a secret is ***."
+        max_length=8_192,
+        description="The arguments: JSON in ASCII. Credentials, and values that the Tool's schema marks as secret, are "
+        "***(N characters hidden).",
+    )
+    hidden_characters: Annotated[int, Field(ge=1, le=2_147_483_647), WHOLE] | None = Field(
+        default=None, description="Characters of the arguments that are hidden. Absent: none."
     )
     asked_at: str = Field(
         max_length=20, json_schema_extra={"format": "date-time"}, description="When it was asked for."
@@ -50,6 +55,10 @@ class CallConfirmationSpec(Model):
     decided_by: str | None = Field(
         default=None, max_length=1_024, description="Who decided, as the API server knows them."
     )
+    accepted_hidden_characters: Annotated[int, Field(ge=1, le=2_147_483_647), WHOLE] | None = Field(
+        default=None,
+        description="Repeats hiddenCharacters: by it a person confirms arguments that they do not see whole.",
+    )
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -58,8 +67,11 @@ class CallConfirmationSpec(Model):
                 for name in (
                     "tool", "agent", "issuer", "subject", "names", "arguments", "askedAt", "expiresAt", "seal",
                 )
-            ),
-            "a call that waits cannot be changed: only spec.decision and spec.decidedBy can be set",
+            )
+            + " && (has(self.hiddenCharacters) ? self.hiddenCharacters : 0)"
+            " == (has(oldSelf.hiddenCharacters) ? oldSelf.hiddenCharacters : 0)",
+            "a call that waits cannot be changed: only spec.decision, spec.decidedBy and"
+            " spec.acceptedHiddenCharacters can be set",
         ),
         Rule(
             "!has(oldSelf.decision) || (has(self.decision) && self.decision == oldSelf.decision"
@@ -70,6 +82,17 @@ class CallConfirmationSpec(Model):
             "has(self.decision) == has(self.decidedBy)",
             "spec.decision and spec.decidedBy go together",
             lambda s: (s.decision is None) == (s.decided_by is None),
+        ),
+        # the models read what breaks these two: the replica that asked refuses it, and tells the agent
+        Rule(
+            "!has(self.acceptedHiddenCharacters) || has(self.decision)",
+            "spec.acceptedHiddenCharacters is set with the decision",
+        ),
+        Rule(
+            "!has(self.decision) || self.decision != 'Confirmed' || !has(self.hiddenCharacters)"
+            " || (has(self.acceptedHiddenCharacters) && self.acceptedHiddenCharacters == self.hiddenCharacters)",
+            "parts of the arguments are hidden: to confirm the call all the same, repeat spec.hiddenCharacters in"
+            " spec.acceptedHiddenCharacters",
         ),
     )  # fmt: skip
 

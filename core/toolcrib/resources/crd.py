@@ -152,6 +152,9 @@ _OF_CALLS = [
     _column("Decision", ".spec.decision", "Confirmed or Rejected; empty: it waits."),
     _column("By", ".spec.decidedBy", "Who decided."),
     _column("Expires", ".spec.expiresAt", "Until when it can be confirmed and made.", kind="date"),
+    _column(
+        "Hidden", ".spec.hiddenCharacters", "Characters of the arguments that are hidden.", kind="integer"
+    ),
     _column("Arguments", ".spec.arguments", "The arguments, as JSON.", wide=True),
     _AGE,
 ]

@@ -22,7 +22,7 @@ class CallDecision(StrEnum):
 
 
 class ConfirmableCall(Wire):
-    """One pending call. `seal` covers all fields but the decision, so a carrier cannot change them."""
+    """One pending call. `seal` covers all fields but the decision's, so a carrier cannot change them."""
 
     id: str = Field(pattern="^[0-9a-f]{12}$")
     tool_id: str = Field(max_length=320)
@@ -37,11 +37,17 @@ class ConfirmableCall(Wire):
     arguments: str = Field(
         max_length=MOST_ARGUMENTS, description="as people see them: JSON in ASCII, secrets hidden"
     )
+    hidden: int = Field(default=0, ge=0, description="characters of the arguments that people do not see")
     asked_at: int = Field(description="seconds since the epoch")
     expires_at: int = Field(description="seconds since the epoch")
     seal: str = Field(pattern="^[0-9a-f]{64}$")
     decision: CallDecision | None = None
     decided_by: str = Field(default="", max_length=1_024)
+    accepted_hidden: int = Field(
+        default=0,
+        ge=0,
+        description="hidden characters that the person accepted; confirming takes all of them",
+    )
 
     @property
     def namespace(self) -> str:

@@ -61,12 +61,13 @@ class Given:
     responses: Mapping[str, Any] | None = None
     state: str | None = None
 
-    def shown(self, tool: PublishedTool) -> str:
-        """For people: ASCII, so that nothing hides or reorders, and what looks like a secret left out."""
-        found = redaction.redacted(self.arguments.value, tool.input_schema)
+    def shown(self, tool: PublishedTool) -> tuple[str, int]:
+        """For people: ASCII, so that nothing hides or reorders, and how many characters of secrets are left out."""
+        found, hidden = redaction.mask(self.arguments.value, tool.input_schema)
         if self.responses is not None:
-            found = {"arguments": found, "inputResponses": redaction.redacted(self.responses)}
-        return json.dumps(found, sort_keys=True)
+            responses, more = redaction.mask(self.responses)
+            found, hidden = {"arguments": found, "inputResponses": responses}, hidden + more
+        return json.dumps(found, sort_keys=True), hidden
 
     def sealed(self) -> str:
         """All of it."""
@@ -133,6 +134,9 @@ class Confirmations:
                 raise Failure(REJECTED, "A person rejected this call.", extra=more)
             if call.decision is None:
                 raise self._needed(call)
+            if call.accepted_hidden != call.hidden:
+                detail = f"Its confirmation does not accept the {call.hidden:,} hidden characters of the arguments."
+                raise Failure(REJECTED, detail, extra=more)
             if is_caller(call.decided_by, call.names):
                 raise Failure(REJECTED, "The caller cannot confirm its own call.", extra=more)
             if await self._taken(call):
@@ -145,11 +149,14 @@ class Confirmations:
         found = (call for call in self._calls.values() if call.decision is None)
         return sorted(found, key=lambda each: (each.asked_at, each.id))
 
-    def decide(self, key: str, decision: CallDecision, by: str) -> ConfirmableCall | None:
+    def decide(
+        self, key: str, decision: CallDecision, by: str, accepted_hidden: int = 0
+    ) -> ConfirmableCall | None:
         """Note what a person said of a waiting call, by its key or its id; None: it does not wait."""
         call = next((each for each in self.waiting() if key in (each.key, each.id)), None)
         if call is not None:
-            call = call.model_copy(update={"decision": decision, "decided_by": by})
+            update = {"decision": decision, "decided_by": by, "accepted_hidden": accepted_hidden}
+            call = call.model_copy(update=update)
             self._take(call)
         return call
 
@@ -210,7 +217,7 @@ class Confirmations:
         return True
 
     def _asked(self, identity: Identity, tool: PublishedTool, given: Given) -> ConfirmableCall:
-        shown = given.shown(tool)
+        shown, hidden = given.shown(tool)
         if len(shown) > MOST_ARGUMENTS:
             raise Failure(
                 UNAVAILABLE,
@@ -233,6 +240,7 @@ class Confirmations:
             subject=identity.subject,
             names=tuple(names),
             arguments=shown,
+            hidden=hidden,
             asked_at=now,
             expires_at=now + SECONDS,
             seal="0" * 64,
@@ -275,7 +283,7 @@ class Confirmations:
 
 
 def _seal(key: bytes, call: ConfirmableCall, identity: Identity, tool: PublishedTool, given: Given) -> str:
-    carried = call.model_dump(mode="json", exclude={"seal", "decision", "decided_by"})
+    carried = call.model_dump(mode="json", exclude={"seal", "decision", "decided_by", "accepted_hidden"})
     bound: Iterable[str | None] = (
         identity.issuer,
         identity.subject,

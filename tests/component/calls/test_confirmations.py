@@ -219,11 +219,13 @@ def test_arguments_that_do_not_fit_are_shown_to_nobody(r: RunningRegistry) -> No
 
 
 def test_people_see_no_secrets_and_nothing_that_hides(r: RunningRegistry) -> None:
+    schema = {"type": "object", "properties": {"password": {"type": "string", "writeOnly": True}}}
+    r.publish([guarded(input_schema=schema)])
     waiting = asked(r, {"password": "hunter2", "to": "A\u202eda\u200b"})
     assert "hunter2" not in waiting.arguments
     assert waiting.arguments.isascii()
     assert waiting.arguments.isprintable()
-    tell(r, decided(waiting))
+    tell(r, decided(waiting, accepted_hidden=7))
     assert call(r, {"password": "hunter3", "to": "A\u202eda\u200b"}).status_code == 409, (
         "yet it is bound to them"
     )

@@ -77,6 +77,32 @@ def test_a_rejected_call_says_so(local: LocalMode) -> None:
     assert (gone.returncode, f"no call {call['id']} waits" in gone.stderr) == (1, True)
 
 
+def test_hidden_parts_of_arguments_take_a_flag_of_their_own(local: LocalMode) -> None:
+    key = "sk-proj-abcdefghijklmnopqrst"
+    arguments = json.dumps({"to": f"Ada # {key}"})
+    local.toolcrib("call", "pay", "--as", "hacker", "--json", arguments)
+    call = next(each for each in waiting(local) if "Ada # " in each["arguments"])
+    assert (call["hiddenCharacters"], key in str(call)) == (len(key), False)
+
+    shown = f"Ada # ***({len(key)} characters hidden)"
+    refused = local.toolcrib("calls", "confirm", call["id"], "--yes")
+    assert (refused.returncode, shown in refused.stdout) == (2, True)
+    assert all(t in refused.stderr for t in (f"{len(key)} hidden characters", "--with-hidden-arguments"))
+    told = local.toolcrib("call", "pay", "--as", "hacker", "--json", arguments)
+    assert (told.returncode, call["id"] in told.stderr) == (1, True), "it still waits"
+    assert "--with-hidden" not in told.stderr, "no caller suggests the flag"
+    key_of_run = {"Authorization": f"Bearer {json.loads((local.data / 'local.json').read_text())['key']}"}
+    for accepted in (None, 0, 1, True, "28"):
+        body = {"id": call["id"], "decision": "Confirmed", "accepted_hidden": accepted}
+        answer = httpx.post(f"{local.url}/local/calls", json=body, headers=key_of_run, trust_env=False)
+        assert answer.status_code in (400, 422), accepted
+
+    done = local.toolcrib("calls", "confirm", call["id"], "--yes", "--with-hidden-arguments")
+    assert done.returncode == 0, done.stderr
+    paid = local.toolcrib("call", "pay", "--as", "hacker", "--json", arguments)
+    assert paid.returncode == 0, paid.stderr
+
+
 def test_what_is_no_call_is_refused(local: LocalMode) -> None:
     assert local.toolcrib("calls", "confirm", "pay").returncode == 2
     assert local.toolcrib("calls", "confirm", "heist/0123456789ab", "--yes").returncode == 1

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from local_proof import proven
 from mcp_bridge import BridgeProcess, modern, plain
 from mcp_stub import Wire, mcp_stub
 from toolcrib_cli.bridge.messages import MAX_LINE
@@ -108,6 +109,8 @@ def test_in_the_local_mode_it_finds_the_registry_and_mints_what_the_issuer_of_no
     tokens: list[str] = []
 
     def answer(wire: Wire) -> None:
+        if proven(wire, data):
+            return
         tokens.append(wire.headers["authorization"].removeprefix("Bearer "))
         if len(tokens) == 2:
             wire.answer({"code": "invalid_token", "detail": "The key is unknown."}, 401)

@@ -277,10 +277,13 @@ def test_a_shell_completes_ids_of_sessions(local: LocalMode, tmp_path: Path) -> 
 
 
 def test_a_registry_that_is_away_is_named_and_nothing_begins(local: LocalMode, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("a.b.c")
     with answering(lambda asked: Answer(b"{}", 500)) as port:
-        done = session(
-            local, "run", written(tmp_path, crew("x")), "--id", "never", "--url", f"http://127.0.0.1:{port}"
-        )
+        url = f"http://127.0.0.1:{port}"
+        file = written(tmp_path, crew("x", tokenFile="token"))
+        done = session(local, "run", file, "--id", "never", "--url", url)
+        minted = session(local, "run", written(tmp_path, crew("x")), "--id", "never", "--url", url)
+    assert (minted.returncode, "is not the local mode of" in minted.stderr) == (2, True)
     assert done.returncode == 3
     assert "the session does not begin: registry http://127.0.0.1" in done.stderr
     assert session(local, "show", "never").returncode == 2

@@ -13,6 +13,7 @@ from toolcrib_cli import main as cli
 from toolcrib_cli import options
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.local import accounts
+from toolcrib_cli.local.listener import LocalRegistry
 from toolcrib_cli.local.store import Store, is_used, read_running
 
 ACCOUNTS = ["heist/hacker", "heist/planner", "heist/safecracker"]
@@ -72,16 +73,17 @@ def test_where_no_account_is_known_any_may_ask(tmp_path: Path) -> None:
 
 
 def test_what_a_local_mode_left_is_not_believed_where_another_process_has_its_number(data: Path) -> None:
-    left = {"url": "http://127.0.0.1:1", "pid": os.getpid(), "accounts": ACCOUNTS}
+    left = {"url": "http://127.0.0.1:1", "pid": os.getpid(), "accounts": ACCOUNTS, "key": "k"}
     in_use = Store.open(data)
     (data / "local.json").write_text(json.dumps(left))
     assert read_running(data) == left
-    assert options.registry_url(None, data) == "http://127.0.0.1:1"
+    assert LocalRegistry(data).url() == "http://127.0.0.1:1"
     in_use.close()
 
     assert read_running(data) is None
-    # no token goes to whoever listens at that address now
-    assert options.registry_url(None, data) == f"http://127.0.0.1:{options.DEFAULT_PORT}"
+    # no token goes to whoever listens at that address now, nor at the default one
+    with pytest.raises(CliError, match="no local mode runs"):
+        LocalRegistry(data).url()
 
 
 def test_a_local_mode_starts_while_a_command_looks_whether_one_runs(data: Path) -> None:

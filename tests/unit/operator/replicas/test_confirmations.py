@@ -106,6 +106,17 @@ async def test_a_call_is_shown_its_decision_is_told_and_it_goes_once_it_was_used
         await until(lambda: parts.objects.held == {})
 
 
+async def test_how_much_is_hidden_and_how_much_a_person_accepted_are_carried(parts: Parts) -> None:
+    parts.report = CallsReport(waiting=(CALL.model_copy(update={"hidden": 24}),))
+    async with parts.leading():
+        await parts.shown()
+        assert parts.objects.held[CALL.key]["spec"]["hiddenCharacters"] == 24
+        parts.objects.decide()
+        parts.objects.held[CALL.key]["spec"]["acceptedHiddenCharacters"] = 24
+        await until(parts.confirmed)
+        assert (parts.told[-1].calls[0].hidden, parts.told[-1].calls[0].accepted_hidden) == (24, 24)
+
+
 async def test_a_flood_of_calls_that_wait_hides_no_decision(parts: Parts) -> None:
     async with parts.leading():
         await parts.shown()
