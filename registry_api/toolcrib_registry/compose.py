@@ -163,6 +163,7 @@ class Registry:
             await self.owned_keys.close()
         self.deps.search.close()
         await self.tokens.close()
+        await self.deps.offered.close()
         await self.deps.updates.close()
         await self.servers.close()
         await self.outbound.close()

@@ -125,6 +125,11 @@ class PublishedBackend(Wire):
         return self.auth is not None and self.auth.type is AuthType.TOKEN_EXCHANGE
 
     @property
+    def personal(self) -> bool:
+        """Whether it is told who calls: its answers may differ by caller."""
+        return self.exchanges or self.asserted
+
+    @property
     def token_service(self) -> PublishedTokenService | None:
         """The Service that gives access tokens for it, if one does."""
         return None if self.auth is None or self.auth.oauth is None else self.auth.oauth.token_service

@@ -37,6 +37,8 @@ AWAY_META = "toolcrib.dev/servers-away"
 """In a list's `_meta`: servers, `namespace/name`, of which nothing is listed since they do not answer."""
 _KINDS = {kind.method: kind for kind in (Kind.RESOURCES, Kind.TEMPLATES, Kind.PROMPTS)}
 METHODS = frozenset({"resources/read", "prompts/get", "completion/complete"}) | _KINDS.keys()
+_NAMED = 8
+"""Servers that an error names."""
 _REFUSED = (NotOffered, Ambiguous, Failure)
 _NOT_FOUND_UPSTREAM = (RESOURCE_NOT_FOUND, INVALID_PARAMS)
 
@@ -103,14 +105,14 @@ class Offered:
 
         async def make(caller_view: CallerView) -> Shown:
             try:
-                found = await self._offerings.found(client.asker, caller_view, kind)
+                listed = await self._offerings.listed(client.asker, caller_view, kind)
             except Failure as failure:
                 raise _failed(failure, kind.method, {}, version) from failure
-            page, count, more = self._pages(found.listed).page(after)
+            page, count, more = self._pages(listed).page(after)
             fields: dict[str, Any] = {kind.value: orjson.Fragment(page)}
             if more is not None:
                 fields["nextCursor"] = tool_list.cursor(more)
-            meta = {AWAY_META: list(found.away)} if found.away else None
+            meta = {AWAY_META: listed.away} if listed.unknown else None
 
             def record(seen: CallerView) -> None:
                 parts.decisions.listed(Action.LIST, seen, found=count, mode=kind.capability)
@@ -171,15 +173,18 @@ def _unknown(method: str, params: Mapping[str, Any], version: str) -> RpcError:
     return RpcError(INVALID_PARAMS, f"Unknown {what}")
 
 
-def _ambiguous(several: Ambiguous) -> RpcError:
-    return RpcError(
-        INVALID_PARAMS, "Several servers have it. Use one of uris.", {"uris": list(several.forms)}
-    )
+def _ambiguous(several: Ambiguous, method: str, params: Mapping[str, Any]) -> RpcError:
+    by_name = method == "prompts/get" or params.get("ref", {}).get("type") == "ref/prompt"
+    member = "names" if by_name else "uris"
+    text = "Several servers have it."
+    if several.away:
+        text = f"Servers that do not answer now may have it, too: {', '.join(several.away[:_NAMED])}."
+    return RpcError(INVALID_PARAMS, f"{text} Use one of {member}.", {member: list(several.forms)})
 
 
 def _refused(problem: Exception, method: str, params: Mapping[str, Any], version: str) -> RpcError:
     if isinstance(problem, Ambiguous):
-        return _ambiguous(problem)
+        return _ambiguous(problem, method, params)
     if isinstance(problem, Failure):
         return _failed(problem, method, params, version)
     return _unknown(method, params, version)

@@ -3,12 +3,14 @@
 A URI is not rewritten. Where two visible servers have one, it means that of the caller's own namespace; all others are
 listed as `toolcrib://namespace/server/<encoded URI>`. Prompts are named as tools are at `/mcp/direct`. What the caller does not
 see changes no name.
+
+A server whose list is unknown may have any key. Meanwhile no server of another namespace holds a bare key that could be its.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -33,10 +35,15 @@ class Meant(NamedTuple):
 
 
 class Ambiguous(LookupError):
-    """Several visible servers have it; `forms` mean one each."""
+    """Several visible servers have a key, or may have it.
 
-    def __init__(self, forms: Sequence[str]) -> None:
-        self.forms = tuple(forms)
+    Attributes:
+        forms: keys that mean one server's each.
+        away: servers, `namespace/name`, that may have it, since their lists are unknown.
+    """
+
+    def __init__(self, forms: Sequence[str], away: Sequence[str] = ()) -> None:
+        self.forms, self.away = tuple(forms), tuple(away)
         super().__init__(f"several servers have it: {', '.join(self.forms)}")
 
 
@@ -52,13 +59,44 @@ class Listed:
         kind: of what.
         shown: as they are listed, by that key, sorted by it.
         meant: what each key means.
-        shared: keys that several servers have and that mean none of theirs: the forms that do.
+        shared: ambiguous keys, and the servers' parts that list them.
+        unknown: parts of servers whose lists are unknown: they may have any key.
     """
 
     kind: Kind
     shown: Mapping[str, bytes] = field(repr=False)
     meant: Mapping[str, Meant] = field(repr=False)
-    shared: Mapping[str, tuple[str, ...]] = field(repr=False)
+    shared: Mapping[str, Sequence[PublishedTool]] = field(repr=False)
+    unknown: tuple[PublishedTool, ...] = ()
+
+    @property
+    def away(self) -> list[str]:
+        """Servers, `namespace/name`, of which nothing is listed since they do not answer."""
+        return _servers(self.unknown)
+
+    def of(self, key: str) -> Meant | None:
+        """What a key means. A prompt that is listed by its bare name also has the name that names its server.
+
+        Raises:
+            Ambiguous: several servers have it, or may have it.
+        """
+        if (meant := self.meant.get(key)) is not None:
+            return meant
+        if (parts := self.shared.get(key)) is not None:
+            forms = {part.tool_id: self._forms[part.tool_id, key] for part in parts}
+            own = _own_name if self.kind is Kind.PROMPTS else own_uri
+            forms |= {part.tool_id: own(part, key) for part in self.unknown}
+            raise Ambiguous([form for _, form in sorted(forms.items())], self.away)
+        return self._own_names.get(key) if self.kind is Kind.PROMPTS else None
+
+    @cached_property
+    def _own_names(self) -> Mapping[str, Meant]:
+        return {_own_name(meant.part, meant.key): meant for meant in self.meant.values()}
+
+    @cached_property
+    def _forms(self) -> Mapping[tuple[str, str], str]:
+        """The key that each entry is listed under, by the id of its server's part and its own key."""
+        return {(self.meant[key].part.tool_id, self.meant[key].key): key for key in self.shown}
 
     @cached_property
     def weight(self) -> int:
@@ -71,54 +109,77 @@ class Listed:
         return tuple((tuple(_EXPRESSION.split(meant.key)), meant.part) for meant in self.meant.values())
 
 
-def listed(kind: Kind, offers: Offers, home: str | None) -> Listed:
-    """What is listed of a kind, and under which keys; `home` is the caller's own namespace."""
+def listed(kind: Kind, offers: Offers, home: str | None, unknown: Collection[PublishedTool] = ()) -> Listed:
+    """What is listed of a kind, and under which keys.
+
+    Args:
+        kind: of what.
+        offers: what servers list.
+        home: the caller's own namespace.
+        unknown: parts of servers whose lists are unknown.
+    """
     sharing: dict[str, list[tuple[PublishedTool, Entry]]] = {}
     for _, (part, found) in sorted(offers.items()):
         for entry in found:
             sharing.setdefault(entry.key, []).append((part, entry))
-    keyed = dict(_prompts(sharing, home) if kind is Kind.PROMPTS else _uris(sharing, home))
+    away = tuple(sorted(unknown, key=lambda part: part.tool_id))
+    holders = {key: _holder([part for part, _ in several], home, away) for key, several in sharing.items()}
+    keyed = dict((_prompts if kind is Kind.PROMPTS else _uris)(sharing, holders))
     shown = {key: keyed[key][1].shown(kind, key) for key in sorted(keyed)}
     meant = {key: Meant(part, entry.key) for key, (part, entry) in keyed.items()}
-    shared: dict[str, tuple[str, ...]] = {}
-    if kind is not Kind.PROMPTS:
-        nobodys = ((key, several) for key, several in sharing.items() if key not in keyed)
-        shared = {key: tuple(own_uri(part, key) for part, _ in several) for key, several in nobodys}
-    return Listed(kind, shown, meant, shared)
+    shared = {key: [part for part, _ in sharing[key]] for key, holder in holders.items() if holder is None}
+    return Listed(kind, shown, meant, shared, away)
 
 
 def _holder(
-    several: Sequence[tuple[PublishedTool, Entry]], home: str | None
-) -> tuple[PublishedTool, Entry] | None:
-    """Whose the bare key is; None: nobody's."""
-    if len(several) == 1:
-        return several[0]
-    own = [each for each in several if each[0].namespace == home]
-    return own[0] if len(own) == 1 else None
+    parts: Sequence[PublishedTool], home: str | None, unknown: Collection[PublishedTool]
+) -> PublishedTool | None:
+    """The part that holds a bare key, of those that list it; None: the key is ambiguous.
+
+    An unknown list makes no key of its own namespace ambiguous: one owner is behind both servers.
+    """
+    near = parts if len(parts) == 1 else [part for part in parts if part.namespace == home]
+    if len(near) != 1:
+        return None
+    (holder,) = near
+    contested = holder.namespace != home and any(part.namespace != holder.namespace for part in unknown)
+    return None if contested else holder
 
 
-def _uris(
-    sharing: Mapping[str, Sequence[tuple[PublishedTool, Entry]]], home: str | None
-) -> Iterator[tuple[str, tuple[PublishedTool, Entry]]]:
+_Sharing = Mapping[str, Sequence[tuple[PublishedTool, Entry]]]
+_Holders = Mapping[str, PublishedTool | None]
+
+
+def _uris(sharing: _Sharing, holders: _Holders) -> Iterator[tuple[str, tuple[PublishedTool, Entry]]]:
     for uri, several in sharing.items():
-        holder = _holder(several, home)
         for each in several:
-            yield (uri if each is holder else own_uri(each[0], uri)), each
+            yield (uri if each[0] is holders[uri] else own_uri(each[0], uri)), each
 
 
-def _prompts(
-    sharing: Mapping[str, Sequence[tuple[PublishedTool, Entry]]], home: str | None
-) -> Iterator[tuple[str, tuple[PublishedTool, Entry]]]:
+def _prompts(sharing: _Sharing, holders: _Holders) -> Iterator[tuple[str, tuple[PublishedTool, Entry]]]:
     ids: dict[str, str] = {}
     of: dict[str, tuple[PublishedTool, Entry]] = {}
     for name, several in sharing.items():
-        holder = _holder(several, home)
         for each in several:
-            id_ = names.tool_id(each[0].namespace, names.object_name(each[0].server, name))
-            ids[name if each is holder else id_] = id_
+            id_ = _prompt_id(each[0], name)
+            ids[name if each[0] is holders[name] else id_] = id_
             of[id_] = each
     for key, model_name in model_names.model_names(ids).items():
         yield model_name, of[ids[key]]
+
+
+def _prompt_id(part: PublishedTool, name: str) -> str:
+    return names.tool_id(part.namespace, names.object_name(part.server, name))
+
+
+def _own_name(part: PublishedTool, name: str) -> str:
+    """The name of a prompt that names its server."""
+    id_ = _prompt_id(part, name)
+    return model_names.model_name(id_, id_)
+
+
+def _servers(parts: Collection[PublishedTool]) -> list[str]:
+    return sorted({names.server_of_part(part.tool_id) for part in parts})
 
 
 def own_uri(part: PublishedTool, uri: str) -> str:
@@ -142,32 +203,50 @@ def meant_by_uri(uri: str, parts: Mapping[str, PublishedTool], resources: Listed
     Raises:
         Ambiguous: several servers list it.
     """
-    if (own := _OWN_URI.fullmatch(uri)) is not None:
-        part = parts.get(names.part_id(f"{own[1]}/{own[2]}", names.RESOURCES))
-        inner = unquote(own[3])
-        return None if part is None or uris.unusable(inner) is not None else Meant(part, inner)
-    if (forms := resources.shared.get(uri)) is not None:
-        raise Ambiguous(forms)
-    return resources.meant.get(uri)
+    if names_server(uri):
+        return meant_by_own(uri, parts)
+    return resources.of(uri)
 
 
-def meant_by_template(uri: str, templates: Listed, home: str | None) -> Meant | None:
-    """The server of which a template makes the URI; None: there is none. `home` is the caller's own namespace.
+def names_server(uri: str) -> bool:
+    """Whether a URI, or template, has the form that names its server."""
+    return _OWN_URI.fullmatch(uri) is not None
+
+
+def meant_by_own(uri: str, parts: Mapping[str, PublishedTool]) -> Meant | None:
+    """The server that this form names, and the URI or template there; None: it is not visible. `parts` as of `meant_by_uri`."""
+    own = _OWN_URI.fullmatch(uri)
+    part = None if own is None else parts.get(names.part_id(f"{own[1]}/{own[2]}", names.RESOURCES))
+    if own is None or part is None or uris.unusable(inner := unquote(own[3])) is not None:
+        return None
+    return Meant(part, inner)
+
+
+def meant_by_template(
+    uri: str, templates: Listed, home: str | None, unknown: Collection[PublishedTool] = ()
+) -> Meant | None:
+    """The server of which a template makes the URI; None: there is none.
+
+    Args:
+        uri: as the caller gives it.
+        templates: of visible servers.
+        home: the caller's own namespace.
+        unknown: parts of servers whose lists of resources are unknown: they may have the URI itself.
 
     Raises:
-        Ambiguous: there are several, and not one of them is of the caller's own namespace.
+        Ambiguous: there are several, or may be, and not one of them is of the caller's own namespace.
     """
     if uris.unusable(uri) is not None:
         return None
     found = {part.tool_id: part for pieces, part in templates.templates if _is_made(uri, pieces)}
-    near = (
-        [part for part in found.values() if part.namespace == home] if len(found) > 1 else [*found.values()]
-    )
-    if len(near) == 1:
-        return Meant(near[0], uri)
-    if found:
-        raise Ambiguous([own_uri(part, uri) for _, part in sorted(found.items())])
-    return None
+    if not found:
+        return None
+    away = {part.tool_id: part for part in (*templates.unknown, *unknown)}.values()
+    holder = _holder([*found.values()], home, away)
+    if holder is None:
+        each = {part.tool_id: part for part in (*found.values(), *away)}
+        raise Ambiguous([own_uri(part, uri) for _, part in sorted(each.items())], _servers(away))
+    return Meant(holder, uri)
 
 
 def _is_made(uri: str, pieces: Sequence[str]) -> bool:

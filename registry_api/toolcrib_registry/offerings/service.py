@@ -7,8 +7,9 @@ What reaches a server is decided, limited, recorded and counted as a call of `na
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,8 +31,8 @@ from toolcrib_registry.clock import whole_milliseconds
 from toolcrib_registry.identity.authenticator import Asker
 from toolcrib_registry.offerings import directory
 from toolcrib_registry.offerings.directory import Listed, Meant
-from toolcrib_registry.offerings.entries import meta_of
-from toolcrib_registry.offerings.lists import OfferedLists
+from toolcrib_registry.offerings.entries import SERVER_META, meta_of
+from toolcrib_registry.offerings.lists import AT_HAND, LISTING, WHOLE, OfferedLists, Patience
 from toolcrib_registry.offerings.updates import Updates
 from toolcrib_registry.policy.state import CallerView
 from toolcrib_registry.upstream.exchanges import Answered
@@ -51,19 +52,6 @@ Exchanging = Callable[[PublishedTool], Exchange]
 """What of the caller's client goes on, once it is decided whom it goes to."""
 Read = Callable[[Mapping[str, Any]], dict[str, Any]]
 """The members of a result that are passed on; raises UpstreamProtocol for any other."""
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What a caller is shown of one kind.
-
-    Attributes:
-        listed: by the keys that it asks for.
-        away: servers, `namespace/name`, of which nothing is listed since they do not answer.
-    """
-
-    listed: Listed
-    away: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +89,9 @@ class Offerings:
             named.append(f"{part.tool_id} {part.route_digest} {version}")
         return "\n".join(named)
 
-    async def found(self, asker: Asker, caller_view: CallerView, kind: Kind) -> Found:
+    async def listed(
+        self, asker: Asker, caller_view: CallerView, kind: Kind, patience: Patience = LISTING
+    ) -> Listed:
         """What this caller is shown of a kind: each server has 5 seconds, and one that fails hides no other's.
 
         Raises:
@@ -111,12 +101,12 @@ class Offerings:
         assert identity is not None
         offered = _parts(caller_view, PART[kind])
         caller = Caller(identity, asker.token)
-        asked = [self._lists.of(part, kind, caller) for part in offered]
+        asked = [self._lists.of(part, kind, caller, patience) for part in offered]
         answers = await asyncio.gather(*asked, return_exceptions=True)
-        offers, away, problem = {}, [], None
+        offers, unknown, problem = {}, list[PublishedTool](), None
         for part, answer in zip(offered, answers, strict=True):
             if isinstance(answer, CallError):
-                away.append(names.server_of_part(part.tool_id))
+                unknown.append(part)
                 problem = answer
             elif isinstance(answer, BaseException):
                 raise answer
@@ -126,16 +116,17 @@ class Offerings:
             raise problem
         home = identity.namespace
         # the lists themselves: each reading of a list is another object
-        key = (kind, home, tuple((i, id(entries)) for i, (_, entries) in offers.items()))
+        known_by = tuple((i, id(entries)) for i, (_, entries) in offers.items())
+        key = (kind, home, known_by, tuple(part.tool_id for part in unknown))
         known = self._made.get(key)
         if known is None:
-            make = partial(directory.listed, kind, offers, home)
+            make = partial(directory.listed, kind, offers, home, unknown)
             made = await judged_in_turn(make, _size(offers), identity, self._lists.large)
             # with what it is made of: no other list gets the identity of one that is remembered
             known = self._made[key] = offers, made
             while len(self._made) > 1 and sum(one.weight for _, one in self._made.values()) > _BYTES:
                 self._made.popitem(last=False)
-        return Found(known[1], tuple(sorted(away)))
+        return known[1]
 
     async def read(
         self, asker: Asker, uri: str, request_id: str, exchange: Exchanging
@@ -221,29 +212,42 @@ class Offerings:
     async def _resource(self, asker: Asker, uri: str) -> Meant:
         caller_view = await self._parts.state.caller_view(asker.identity)
         parts = {part.tool_id: part for part in _parts(caller_view, names.RESOURCES)}
-        resources = await self.found(asker, caller_view, Kind.RESOURCES)
-        meant = directory.meant_by_uri(uri, parts, resources.listed)
-        if meant is None:
-            templates = await self.found(asker, caller_view, Kind.TEMPLATES)
-            home = None if asker.identity is None else asker.identity.namespace
-            meant = directory.meant_by_template(uri, templates.listed, home)
-        return self._offered(meant, caller_view, names.RESOURCES)
+        home = None if asker.identity is None else asker.identity.namespace
+
+        async def look(patience: Patience) -> Meant | None:
+            resources = await self.listed(asker, caller_view, Kind.RESOURCES, patience)
+            if (meant := directory.meant_by_uri(uri, parts, resources)) is not None:
+                return meant
+            templates = await self.listed(asker, caller_view, Kind.TEMPLATES, patience)
+            return directory.meant_by_template(uri, templates, home, resources.unknown)
+
+        if directory.names_server(uri):
+            return self._offered(directory.meant_by_own(uri, parts), caller_view, names.RESOURCES)
+        return self._offered(await _meant(look), caller_view, names.RESOURCES)
 
     async def _template(self, asker: Asker, template: str) -> Meant:
         """The resource or template that is listed under a text."""
         caller_view = await self._parts.state.caller_view(asker.identity)
-        for kind in (Kind.TEMPLATES, Kind.RESOURCES):
-            listed = (await self.found(asker, caller_view, kind)).listed
-            if (meant := listed.meant.get(template)) is not None:
-                return meant
-            if (forms := listed.shared.get(template)) is not None:
-                raise directory.Ambiguous(forms)
-        return self._offered(None, caller_view, names.RESOURCES)
+
+        async def look(patience: Patience) -> Meant | None:
+            for kind in (Kind.TEMPLATES, Kind.RESOURCES):
+                listed = await self.listed(asker, caller_view, kind, patience)
+                if (meant := listed.of(template)) is not None:
+                    return meant
+            return None
+
+        if directory.names_server(template):
+            parts = {part.tool_id: part for part in _parts(caller_view, names.RESOURCES)}
+            return self._offered(directory.meant_by_own(template, parts), caller_view, names.RESOURCES)
+        return self._offered(await _meant(look), caller_view, names.RESOURCES)
 
     async def _prompt(self, asker: Asker, name: str) -> Meant:
         caller_view = await self._parts.state.caller_view(asker.identity)
-        found = await self.found(asker, caller_view, Kind.PROMPTS)
-        return self._offered(found.listed.meant.get(name), caller_view, names.PROMPTS)
+
+        async def look(patience: Patience) -> Meant | None:
+            return (await self.listed(asker, caller_view, Kind.PROMPTS, patience)).of(name)
+
+        return self._offered(await _meant(look), caller_view, names.PROMPTS)
 
     def _offered(self, meant: Meant | None, caller_view: CallerView, name: str) -> Meant:
         """What is meant; that nothing is goes into the log, which never has the URI."""
@@ -304,8 +308,17 @@ class Offerings:
 
         caller = Caller(asker.identity, asker.token)
         answered = await self._requests.made(part, request_id, caller, hidden, work, again=True)
-        judge = partial(_judged, answered, read, self._requests.limits.answer_depth, tuple(hidden))
+        depth, server = self._requests.limits.answer_depth, names.server_of_part(part.tool_id)
+        judge = partial(_judged, answered, read, depth, tuple(hidden), server)
         return await judged_in_turn(judge, len(answered.text), asker.identity, self._lists.large)
+
+
+async def _meant(look: Callable[[Patience], Awaitable[Meant | None]]) -> Meant | None:
+    """What a key means by the lists at hand, or else by those that come in time."""
+    with contextlib.suppress(CallError, directory.Ambiguous):
+        if (meant := await look(AT_HAND)) is not None:
+            return meant
+    return await look(WHOLE)
 
 
 def _parts(caller_view: CallerView, name: str) -> list[PublishedTool]:
@@ -320,8 +333,8 @@ def _size(offers: directory.Offers) -> int:
     return sum(len(entry.rest) for _, found in offers.values() for entry in found)
 
 
-def _judged(answered: Answered, read: Read, depth: int, hidden: tuple[str, ...]) -> Result:
-    """What a server answered, in the form of the result that was asked for.
+def _judged(answered: Answered, read: Read, depth: int, hidden: tuple[str, ...], server: str) -> Result:
+    """What a server answered, in the form of the result that was asked for, with the server's name.
 
     Raises:
         UpstreamProtocol: it is none, or must not be passed on.
@@ -332,7 +345,7 @@ def _judged(answered: Answered, read: Read, depth: int, hidden: tuple[str, ...])
         raise UpstreamProtocol("the server's answer repeats its credential and is withheld")
     if fields.get("resultType", "complete") == "input_required":
         return Result({}, question=question_of(fields))
-    return Result(read(fields), meta_of(fields) or None)
+    return Result(read(fields), {**meta_of(fields), SERVER_META: server})
 
 
 def _contents(fields: Mapping[str, Any]) -> dict[str, Any]:

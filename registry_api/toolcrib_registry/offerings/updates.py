@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from toolcrib.wire.publish import PublishedTool
-from toolcrib_registry.calls.backends.authenticating import Caller
+from toolcrib_registry.calls.backends.authenticating import Caller, owner
 from toolcrib_registry.calls.backends.mcp.requests import McpRequests
 from toolcrib_registry.calls.errors import CallError, ToolError, UpstreamTimeout
 from toolcrib_registry.outbound.errors import OutboundError
@@ -64,15 +64,14 @@ class Updates:
             NotTold: the server does not tell of this resource, or too much is followed.
             CallError: it does not answer.
         """
-        backend = part.backend
-        own = backend is not None and (backend.exchanges or backend.asserted)
-        key = (part.tool_id, part.route_digest, caller.identity.cache_key if own else None)
+        whose = owner(part.backend, caller)
+        key = (part.tool_id, part.route_digest, whose)
         source = self._sources.get(key)
         if source is None:
             if len(self._sources) >= MOST_STREAMS:
                 raise NotTold
             source = self._sources[key] = _Source(
-                self._requests, part, caller if own else Caller(caller.identity, "")
+                self._requests, part, Caller(caller.identity, "") if whose is None else caller
             )
         try:
             return await source.follow(uri, told, lambda: self._end(key, source))

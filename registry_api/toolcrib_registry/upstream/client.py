@@ -134,8 +134,9 @@ class McpClient:
         async with _Deadline(asking):
             pages = await lists.read(partial(self._asked, server, asking), kind, bounds, most)
             known = self._of(server)
-            facts = (known.link or await self._link(known, asking)).facts
-        return Listed(pages.entries, facts, pages.size, pages.ttl_ms, pages.cut)
+            link = known.link or await self._link(known, asking)
+        private = pages.private(stateless=link.stateless)
+        return Listed(pages.entries, link.facts, pages.size, pages.ttl_ms, private, pages.cut)
 
     @asynccontextmanager
     async def listen(

@@ -85,6 +85,7 @@ class Listed:
         facts: what the server says of itself.
         size: bytes of all its pages.
         ttl_ms: for how long the list may be kept; None: it does not say.
+        private: it is for its caller alone.
         cut: why reading ended before the list did; None: it is whole.
     """
 
@@ -92,17 +93,23 @@ class Listed:
     facts: Facts
     size: int = 0
     ttl_ms: int | None = None
+    private: bool = False
     cut: Cut | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """The pages that were read; the fields are those of `Listed`."""
+    """The pages that were read; the fields are those of `Listed`. `scopes`: the `cacheScope` of each page."""
 
     entries: tuple[Any, ...] = field(repr=False)
     size: int
     ttl_ms: int | None
+    scopes: tuple[Any, ...]
     cut: Cut | None
+
+    def private(self, *, stateless: bool) -> bool:
+        """Whether one of the pages is for its caller alone: any that is not `public`; in earlier revisions, any that says so."""
+        return any(scope != "public" and (stateless or scope is not None) for scope in self.scopes)
 
 
 async def read(
@@ -114,6 +121,7 @@ async def read(
         McpFailure, OutboundError: one of the pages did not come.
     """
     entries, seen, size, ttl, cut = list[Any](), set[str](), 0, None, None
+    scopes: list[Any] = []
     most_entries = bounds.tools if kind is Kind.TOOLS else bounds.entries
     params: dict[str, str] = {}
     while True:
@@ -123,6 +131,7 @@ async def read(
         if type(listed) is not list or not isinstance(cursor, str | None):
             raise AnswerBroken(f"the server's list of {kind.capability} is not one")
         entries += listed
+        scopes.append(page.get("cacheScope"))
         size += len(answered.text)
         if len(entries) > most_entries:
             cut = Cut.ENTRIES
@@ -132,7 +141,8 @@ async def read(
             break
         seen.add(cursor)
         params = {"cursor": cursor}
-    return Pages(tuple(entries), size, ttl if type(ttl) is int and ttl >= 0 else None, cut)
+    ttl = ttl if type(ttl) is int and ttl >= 0 else None
+    return Pages(tuple(entries), size, ttl, tuple(scopes), cut)
 
 
 def _cut(cursor: str, seen: set[str], left: int, bounds: Bounds) -> Cut | None:

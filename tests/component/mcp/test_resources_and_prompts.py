@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from imported import toolserver
-from mcp_client import HANDSHAKE, STATELESS, McpClient, listening
+from mcp_client import HANDSHAKE, McpClient, listening
 from offering_server import OfferingServer, offering
+from offering_world import World, prompts, uris
 from published import account
 from realparts.processes import wait_until
-from registry_harness import RunningRegistry, binding, running_registry
-from toolcrib import publishing
-from toolcrib.wire.publish import Credential, Credentials, PublishedLimits, PublishedServer
+from registry_harness import RunningRegistry, running_registry
+from toolcrib.wire.publish import Credential, Credentials, PublishedLimits
 from toolcrib_registry.offerings import lists
 from toolcrib_registry.upstream.lists import Kind
 
@@ -27,10 +26,6 @@ REVIEW = {"name": "review", "description": "Review code", "arguments": [{"name":
 
 def server() -> OfferingServer:
     return OfferingServer(resources=[README], templates=[PAGE], prompts=[REVIEW])
-
-
-def published(up: OfferingServer, name: str, namespace: str = "team", **spec: Any) -> PublishedServer | None:
-    return publishing.server(toolserver(name, up.url, namespace, **spec), None)
 
 
 @pytest.fixture(scope="module")
@@ -52,49 +47,11 @@ def other() -> Iterator[OfferingServer]:
         yield up
 
 
-class World:
-    """Servers and grants of one test; gone after it."""
-
-    def __init__(self, running: RunningRegistry) -> None:
-        self.running, self.servers, self.bindings = running, list[str](), list[str]()
-
-    def serve(self, up: OfferingServer, name: str, namespace: str = "team", **spec: Any) -> None:
-        made = published(up, name, namespace, **spec)
-        assert made is not None
-        self.servers.append(made.server_id)
-        self.running.publish(servers=[made])
-
-    def grant(self, *scopes: str, **fields: Any) -> None:
-        made = binding("bot", scopes, **fields)
-        self.bindings.append(made.uid)
-        self.running.publish([], [made])
-
-    def revoke(self) -> None:
-        self.running.publish(remove_bindings=self.bindings)
-        self.bindings.clear()
-
-    def changed(self, server_id: str, kind: Kind) -> None:
-        """The server says on its stream that one of its lists has changed."""
-
-        async def tell() -> None:
-            self.running.registry.deps.importer.on_change(server_id, kind)
-
-        self.running.on_loop(tell)
-
-
 @pytest.fixture
 def world(running: RunningRegistry) -> Iterator[World]:
     made = World(running)
     yield made
-    running.publish(remove_servers=made.servers, remove_bindings=made.bindings)
-
-
-def uris(running: RunningRegistry, version: str = STATELESS) -> list[str]:
-    return [each["uri"] for each in McpClient(running, version).result("resources/list")["resources"]]
-
-
-def prompts(running: RunningRegistry) -> list[str]:
-    return [each["name"] for each in McpClient(running).result("prompts/list")["prompts"]]
+    made.end()
 
 
 def test_all_three_are_listed_read_got_and_completed(world: World, one: OfferingServer) -> None:
@@ -269,7 +226,7 @@ def test_limits_count_reads_and_prompts_as_calls(world: World, one: OfferingServ
 def test_a_list_is_read_once_for_all_who_ask_until_its_server_says_that_it_changed(
     world: World, one: OfferingServer
 ) -> None:
-    one.ttl_ms = 300_000
+    one.ttl_ms, one.scopes = 300_000, ("public",)
     world.serve(one, "docs")
     world.grant("docs:use", subjects=(account("team", "bot"), account("team", "twin")))
     for name in ("bot", "twin", "bot"):

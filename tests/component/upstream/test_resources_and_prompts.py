@@ -49,6 +49,33 @@ async def test_each_list_is_read_page_by_page_in_both_eras(client: McpClient, er
     assert [wire.message["params"].get("cursor") for wire in up.of(kind.method)] == [None, "1", "2"]
 
 
+@pytest.mark.parametrize(
+    ("era", "scopes", "private"),
+    [
+        (stateless, ["public", "public"], False),
+        (stateless, ["public", "private"], True),
+        (stateless, ["private", "public"], True),
+        (stateless, ["public", None], True),  # required in this revision
+        (stateless, [{"odd": 1}], True),
+        (handshake, [None, None], False),
+        (handshake, [None, "private"], True),
+        (handshake, ["public"], False),
+    ],
+)
+async def test_a_list_is_private_unless_each_page_is_for_everybody(
+    client: McpClient, era: Any, scopes: list[Any], private: bool
+) -> None:
+    async def page(wire: Wire) -> None:
+        at = int(wire.message["params"].get("cursor", 0))
+        more: dict[str, Any] = {"nextCursor": str(at + 1)} if at + 1 < len(scopes) else {}
+        await wire.result(prompts=[], **more, **({} if scopes[at] is None else {"cacheScope": scopes[at]}))
+
+    up: McpUpstream = era()
+    up.on["prompts/list"] = page
+    async with serving(up):
+        assert (await client.listed(up.server(), Asking(), Kind.PROMPTS)).private is private
+
+
 @pytest.mark.parametrize("kind", LISTED)
 async def test_a_list_without_an_end_is_cut_at_its_pages_and_one_that_repeats_a_cursor_at_once(
     client: McpClient, kind: Kind

@@ -6,11 +6,12 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from toolcrib.identity import Identity, Issuer
 from toolcrib.resources import credential_hosts
 from toolcrib.resources.backends import AuthType
-from toolcrib.wire.backends import PublishedAuth, PublishedOAuth
+from toolcrib.wire.backends import PublishedAuth, PublishedBackend, PublishedOAuth
 from toolcrib_registry.calls.backends.remedies import CLUSTER, Remedies
 from toolcrib_registry.calls.backends.routes import (
     Authentication,
@@ -33,6 +34,22 @@ class Caller:
 
     identity: Identity
     token: str = field(repr=False)
+
+
+def owner(
+    backend: PublishedBackend | None, caller: Caller, *, private: bool = False
+) -> tuple[Any, ...] | None:
+    """The caller to whom a backend's answer belongs, as a key; None: it is everybody's.
+
+    Whatever is kept of answers is kept by this key.
+
+    Args:
+        backend: the source of the answer.
+        caller: on whose behalf it was asked.
+        private: the answer itself says that it is for its caller alone (MCP's `cacheScope`).
+    """
+    personal = private or (backend is not None and backend.personal)
+    return caller.identity.cache_key if personal else None
 
 
 REJECTED = BackendAuthFailed(

@@ -54,6 +54,59 @@ def test_templates_of_several_servers_are_ambiguous_where_none_is_near() -> None
     )
 
 
+ONE, OTHER = part("here", "one"), part("here", "other")
+
+
+@pytest.mark.parametrize(
+    ("listing", "unknown", "home", "bare"),
+    [
+        ([HERE], [], None, True),
+        ([HERE], [THERE], "elsewhere", False),
+        ([HERE], [THERE], None, False),
+        ([HERE], [THERE], "there", False),
+        ([HERE], [THERE], "here", True),  # whatever it lists, one's own namespace holds the key
+        ([HERE, AWAY], [THERE], "here", True),
+        ([ONE], [OTHER], "elsewhere", True),  # both have one owner
+        ([ONE], [OTHER, THERE], "elsewhere", False),
+        ([ONE, OTHER], [], "here", False),
+    ],
+)
+@pytest.mark.parametrize("kind", [Kind.RESOURCES, Kind.TEMPLATES, Kind.PROMPTS])
+def test_what_an_unknown_list_may_claim_is_held_by_no_other_namespaces_server(
+    kind: Kind, listing: list[PublishedTool], unknown: list[PublishedTool], home: str | None, bare: bool
+) -> None:
+    key = "review" if kind is Kind.PROMPTS else "a://x"
+    found = directory.listed(kind, offering(kind, *((each, [key]) for each in listing)), home, unknown)
+    assert (key in found.shown) is bare
+    if bare:
+        assert found.of(key) == found.meant[key]
+    else:
+        with pytest.raises(Ambiguous) as several:
+            found.of(key)
+        assert len(several.value.forms) == len(listing) + len(unknown)
+        assert set(found.shown) <= set(several.value.forms)
+        assert several.value.away == tuple(sorted(f"{each.namespace}/{each.server}" for each in unknown))
+
+
+@pytest.mark.parametrize(
+    ("home", "unknown", "holder"),
+    [("here", [THERE], HERE), ("elsewhere", [THERE], None), ("elsewhere", [ONE], HERE), (None, [], HERE)],
+)
+def test_a_template_holds_no_uri_that_an_unknown_list_may_have(
+    home: str | None, unknown: list[PublishedTool], holder: PublishedTool | None
+) -> None:
+    found = directory.listed(Kind.TEMPLATES, offering(Kind.TEMPLATES, (HERE, ["a://{x}"])), home)
+    if holder is not None:
+        assert directory.meant_by_template("a://1", found, home, unknown) == Meant(holder, "a://1")
+    else:
+        with pytest.raises(Ambiguous) as several:
+            directory.meant_by_template("a://1", found, home, unknown)
+        assert several.value.forms == (
+            "toolcrib://here/docs/a%3A%2F%2F1",
+            "toolcrib://there/docs/a%3A%2F%2F1",
+        )
+
+
 @pytest.mark.parametrize(
     ("uri", "meant"),
     [
