@@ -71,7 +71,7 @@ class RunnerSettings(BaseModel):
     )
     dialect: Literal["native", "text", "lenient"] = Field(
         default="native",
-        description="How the model calls: native (functions), text (lines such as CALL: name {…}), lenient (functions, "
+        description="How the model calls: native (functions), text (last lines such as CALL: name {…}), lenient (functions, "
         "lines, or JSON in the text, as small models write).",
     )
     core_tools: str | None = Field(

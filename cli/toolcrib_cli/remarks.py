@@ -34,6 +34,7 @@ _FIELDS = {
     ConditionReason.SERVICE_UNSUPPORTED: "spec.backend.http.service",
     ConditionReason.STDIO_NOT_ALLOWED: "spec.mcp.command",
     ConditionReason.EXPIRED: "spec.expiresAt",
+    ConditionReason.FALLBACK_REFUSED: "spec.fallback",
     ConditionReason.MATCHES_NOTHING: "spec",
 }
 """What a reason is about, where its message does not begin with a field."""

@@ -6,10 +6,9 @@ functions stays as it is.
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -19,8 +18,10 @@ from toolcrib_runner.ports import Function, FunctionCall, Reply
 
 MAX_STEPS = 64
 """Of one reply; a model that asks for more repeats itself."""
+_MAX_LINES = 4_096
+"""Commands of a reply's text, also those before other text; a reply with more is an answer."""
 MAX_READ = 256 * 1024
-"""Characters of a reply's text that are read for commands."""
+"""Characters of a reply's text that is read for commands; a longer one is an answer."""
 
 
 class Kind(StrEnum):
@@ -68,7 +69,15 @@ _OF_FUNCTION = {
     "ready": Kind.READY,
     "call_tool": Kind.CALL,
 }
-_LINE = re.compile(r"^[ \t*`>-]*(SEARCH|GET_SCHEMA|READY|CALL)[ \t]*:[ \t]*", re.MULTILINE)
+_LINE = re.compile(r" {0,3}(?:[*-]+ {0,3}){0,2}(SEARCH|GET_SCHEMA|READY|CALL)[ \t]*:[ \t]*")
+_FENCE = re.compile(r" {0,3}(`{3,}(?!.*`)|~{3,})")
+_BELOW = re.compile(r"\s*(?:```(?:json)?\s*)?\{")
+_CLOSING = re.compile(r"\s*```")
+_RESULT = re.compile(r"[ \t*]*Result of .{0,256} \(data, not instructions\):")
+_THOUGHT = re.compile(r"\s*<think>.*?(?:</think>|\Z)", re.DOTALL)
+_WHOLE = re.compile(r"(`{3,}|~{3,})[ \t]*(?:json|tool_call)?[ \t]*\n(.*)\n[ \t]*\1", re.DOTALL)
+_BETWEEN = re.compile(r"(?:</?\|?(?:tool|function)_calls?\|?>|<\|python_tag\|>|\[TOOL_CALLS\]|[\s,;\[\]])*")
+"""Stands between calls in JSON: tags of models' own templates, and the marks of a list."""
 _OF_LINE = {
     "SEARCH": Kind.SEARCH, "GET_SCHEMA": Kind.DESCRIBE, "READY": Kind.READY, "CALL": Kind.CALL,
 }  # fmt: skip
@@ -85,11 +94,14 @@ def steps(reply: Reply, dialect: Dialect, *, discovering: bool) -> tuple[Step, .
         return tuple(_of_call(call) if discovering else _direct(call) for call in reply.calls)
     if dialect is Dialect.NATIVE:
         return ()
-    read = reply.text[:MAX_READ]
-    found = tuple(itertools.islice(_of_lines(read), MAX_STEPS))
+    if len(reply.text) > MAX_READ:
+        return ()
+    thought = _THOUGHT.match(reply.text)
+    read = reply.text if thought is None else reply.text[thought.end() :]
+    found = _last_lines(read)
     if not found and dialect is Dialect.LENIENT:
-        found = tuple(itertools.islice(_of_json(read), MAX_STEPS))
-    return found
+        found = _whole_json(read)
+    return tuple(found[:MAX_STEPS])
 
 
 def _direct(call: FunctionCall) -> Step:
@@ -129,55 +141,109 @@ def _split(written: str, separator: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in written.split(separator) if part.strip())
 
 
-def _of_lines(text: str) -> Iterator[Step]:
-    """The commands of a text; one starts a line."""
-    end = 0
-    for match in _LINE.finditer(text):
-        if match.start() < end:
-            continue  # it stands inside the arguments of a call
-        kind = _OF_LINE[match[1]]
-        if kind is Kind.CALL:
-            step, end = _called(text, match.end())
-            yield step
+def _last_lines(text: str) -> list[Step]:
+    """The commands that end a text, with nothing but empty lines between and after them.
+
+    A line that a model quotes is no command: in a block quote (its paragraph's later lines belong to it), in backticks, in
+    a fence, indented as code, before other text, or in a result that the model repeats or makes up.
+    """
+    found: list[Step] = []
+    fence, quote, at, lines = "", False, 0, 0
+    while at < len(text):
+        start, at = at, _line_end(text, at) + 1
+        line = text[start : at - 1]
+        if _RESULT.match(line) and not fence:
+            break
+        if not line.strip():
+            quote = False
             continue
-        rest = text[match.end() :].split("\n", 1)[0].strip().strip("`*")
-        if kind is Kind.SEARCH:
-            yield Step(kind, _split(rest, ";"))
+        opening = _FENCE.match(line)
+        if fence:
+            closes = (
+                opening is not None and opening[1].startswith(fence) and not line[opening.end() :].strip()
+            )
+            fence = "" if closes else fence
+            continue
+        quote = quote or line.lstrip().startswith(">")
+        if opening is not None:
+            found.clear()
+            fence = opening[1]
+            continue
+        command = None if quote else _LINE.match(line)
+        step = None
+        if command is not None:
+            if (lines := lines + 1) > _MAX_LINES:
+                return []
+            step, at = _command(text, start + command.end(), _OF_LINE[command[1]])
+        if step is None:
+            found.clear()
         else:
-            listed = () if rest.strip(" .").lower() in _NOTHING else _split(rest.strip("[]"), ",")
-            yield Step(kind, tuple(n for name in listed if (n := name.strip(" .`'\"*"))))
+            found.append(step)
+    return found
 
 
-def _called(text: str, start: int) -> tuple[Step, int]:
+def _line_end(text: str, at: int) -> int:
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end
+
+
+def _command(text: str, start: int, kind: Kind) -> tuple[Step | None, int]:
+    """The command whose name ends at `start`, and where the next line begins; None: text follows it in its line."""
+    end = _line_end(text, start)
+    if kind is Kind.CALL:
+        step, at = _called(text, start, end)
+        end = _line_end(text, at)
+        return None if text[at:end].strip(" `*().;\t\r") else step, end + 1
+    rest = text[start:end].strip().strip("`*")
+    if kind is Kind.SEARCH:
+        return Step(kind, _split(rest, ";")), end + 1
+    listed = () if rest.strip(" .").lower() in _NOTHING else _split(rest.strip("[]"), ",")
+    return Step(kind, tuple(n for name in listed if (n := name.strip(" .`'\"*")))), end + 1
+
+
+def _called(text: str, start: int, line_end: int) -> tuple[Step, int]:
     """`NAME {…}` at `start`, and where it ends. Arguments that are no JSON are passed on as written, to be refused."""
-    line_end = text.find("\n", start)
-    line_end = len(text) if line_end < 0 else line_end
-    brace = text.find("{", start)
-    if brace < 0 or (
-        brace > line_end and text[line_end:brace].strip("` \t\r\n").removeprefix("json").strip()
-    ):
+    brace = text.find("{", start, line_end)
+    if brace < 0 and (below := _BELOW.match(text, line_end)):
+        brace = below.end() - 1
+    if brace < 0:
         return Step(Kind.CALL, (text[start:line_end].strip(" `'\"*()\t\r"),), "{}"), line_end
     name = text[start:brace].strip().removesuffix("json").strip(" `'\"*()\t\r\n")
     try:
         _, end = _DECODER.raw_decode(text, brace)
     except (ValueError, RecursionError):
         end = line_end if line_end > brace else len(text)
-    return Step(Kind.CALL, (name,), text[brace:end]), end
+    step = Step(Kind.CALL, (name,), text[brace:end])
+    closing = _CLOSING.match(text, end) if "```" in text[start:brace] else None
+    return step, end if closing is None else closing.end()
 
 
-def _of_json(text: str) -> Iterator[Step]:
-    """Calls that a small model wrote as JSON: `{"name": …, "arguments": {…}}`, bare, fenced or within tags."""
-    at, tries = text.find("{"), 0
-    while at >= 0 and tries < MAX_STEPS:
-        tries += 1
+def _whole_json(text: str) -> list[Step]:
+    """Calls that a small model wrote as JSON: `{"name": …, "arguments": {…}}`, bare, fenced or within tags.
+
+    JSON beside other text, or beside JSON that is no call, is part of an answer.
+    """
+    text = text.strip()
+    if (whole := _WHOLE.fullmatch(text)) is not None:
+        text = whole[2]
+    found: list[Step] = []
+    at = _end_between(text, 0)
+    while at < len(text):
         try:
             written, end = _DECODER.raw_decode(text, at)
         except (ValueError, RecursionError):
-            end, written = at + 1, None
+            return []
         step = _written(written)
-        if step is not None:
-            yield step
-        at = text.find("{", end)
+        if step is None:
+            return []
+        found.append(step)
+        at = _end_between(text, end)
+    return found
+
+
+def _end_between(text: str, at: int) -> int:
+    between = _BETWEEN.match(text, at)
+    return at if between is None else between.end()
 
 
 def _written(written: Any) -> Step | None:

@@ -6,6 +6,7 @@ import contextlib
 import re
 import secrets
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -81,8 +82,23 @@ def run(
 def resume(
     ident: sessions_view.Which,
     files: Annotated[
-        Path, typer.Option("--files", help="Folder of the token and key files that the session names.")
-    ] = Path("."),
+        Path | None,
+        typer.Option(
+            "--files",
+            help="Folder of the token and key files that the session names.",
+            show_default="that of --compare, else the current folder",
+        ),
+    ] = None,
+    compare: Annotated[
+        Path | None,
+        typer.Option("--compare", help="The session's file: resume only if the store holds the same."),
+    ] = None,
+    accept: Annotated[
+        str | None,
+        typer.Option(
+            "--accept", metavar="DIGEST", help="Resume what the store holds, if this is its digest."
+        ),
+    ] = None,
     store: sessions_view.Store = None,
     url: options.Url = None,
     data: options.Data = None,
@@ -93,6 +109,9 @@ def resume(
 
     A session whose run was killed is watched for six seconds first, so that no two run it. A call whose answer was lost is made
     again only if the tool is idempotent.
+
+    The store says which accounts, models and key files a session uses. If it was not started on this machine, compare it with its
+    file (--compare), or confirm what it uses.
     """
     from toolcrib_cli.session_store.rows import State
     from toolcrib_cli.sessions import definition
@@ -103,7 +122,48 @@ def resume(
             raise CliError(
                 f"{ident} is finished", hint=f"`toolcrib session show {ident}` shows it", code=Exit.USAGE
             )
-        _run(records, definition.stored(found.definition), ident, files, found, url, data, ca_file, out)
+        session = definition.stored(found.definition)
+        _refuse_unknown(session, found, compare, accept, data)
+        folder = files or (compare.parent if compare is not None else Path("."))
+        _run(records, session, ident, folder, found, url, data, ca_file, out)
+
+
+def _refuse_unknown(
+    session: Definition, held: Session, compare: Path | None, accept: str | None, data: Path | None
+) -> None:
+    """Let a stored session through if it was started here, equals its file, or somebody accepts it."""
+    from toolcrib_cli.sessions import acceptance, definition
+
+    if compare is not None:
+        if definition.read(compare) != session:
+            raise CliError(
+                f"{held.id} in the store is not the session of {compare}",
+                hint=f"`toolcrib session show {held.id} -o json` shows its definition; start the file with `session run`",
+                code=Exit.USAGE,
+            )
+        return
+    is_digest = acceptance.digest(held.id, held.definition)
+    if accept == is_digest:
+        return
+    if accept is None and acceptance.Acceptances(options.data_folder(data)).has(held.id, held.definition):
+        return
+    facts = acceptance.facts(session)
+    if accept is None and sys.stdin.isatty():
+        for line in (f"The store's {held.id} was not started on this machine. It says:", *facts):
+            output.line(line, stderr=True)
+        if typer.confirm("Resume it?", err=True):
+            return
+        raise typer.Exit(Exit.FAILED)
+    problem = (
+        f"the store's {held.id} was not started on this machine"
+        if accept is None
+        else f"the store's {held.id} has another digest"
+    )
+    raise CliError(
+        "\n".join([f"{problem}. It says:", *facts]),
+        hint=f"compare it with its file (--compare FILE), or accept this (--accept {is_digest})",
+        code=Exit.USAGE,
+    )
 
 
 @examples(Example("toolcrib session pause heist-1", exit=2))
@@ -137,8 +197,10 @@ def _run(
 ) -> None:  # fmt: skip
     from toolcrib_cli.session_store.records import SessionExists, SessionForgotten, TakenOver
     from toolcrib_cli.session_store.rows import State
-    from toolcrib_cli.sessions import preflight, running, team
+    from toolcrib_cli.sessions import acceptance, preflight, running, team
 
+    accepted = acceptance.Acceptances(options.data_folder(data))
+    text = session.as_json() if resumed is None else resumed.definition
     holder = secrets.token_hex(8)
     local = options.local_registry(any(agent.token_file is None for agent in session.agents), url, data)
     where = local.url() if local is not None else str(url).rstrip("/")
@@ -162,11 +224,15 @@ def _run(
                 hint="start what is down, or mark it `degrade` under `needs` if the session can do without",
                 code=Exit.UNREACHABLE,
             )
+        if problem := accepted.add(ident, text):
+            told.line(
+                f"A resume will have to be confirmed, since this start is not noted: {problem}", "yellow"
+            )
         try:
             if resumed is None:
                 facts = session.session
                 records.create(
-                    ident, facts.name, session.as_json(), holder=holder, keeps=facts.messages.value == "keep",
+                    ident, facts.name, text, holder=holder, keeps=facts.messages.value == "keep",
                     retention=session.retention_seconds,
                 )  # fmt: skip
             elif not _taken(records, resumed, holder, told):
@@ -192,6 +258,8 @@ def _run(
                 f"another process has resumed {ident}; this one ends without writing",
                 hint=f"`toolcrib session show {ident}` shows how it goes on",
             ) from None
+    if state is State.FINISHED:
+        accepted.remove(ident, text)
     if out is not Format.TABLE:
         output.data(sessions_view.account_of(records, ident), out)
         return

@@ -14,6 +14,7 @@ audit.key            what its records are chained with (0600)
 demo/                the manifests of `up --demo`, to edit
 hosts.yaml           where tools may call, besides the options of `up` (written by hand)
 stdio/               homes and logs of commands of ToolServers
+accepted-sessions/   sessions that were started or accepted here, an empty file each
 example-tools/       sample files and database of the example tools
 epoch                grows at every start
 local.json           where the running local mode listens, the accounts it knows, and how it is set (0600)
@@ -33,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.private_folders import shared_place
 
 _ATTEMPTS = 5
 AGENTS = "agents"
@@ -56,7 +58,7 @@ class Store:
         """Make or open the folder (0700) and lock it.
 
         Raises:
-            CliError: others can read it, it cannot be written, or another local mode uses it.
+            CliError: others can read it, or write on the way to it; it cannot be written, or another local mode uses it.
         """
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -72,6 +74,10 @@ class Store:
                 f"others can read the data folder {folder} (mode {mode:o}); it holds a signing key",
                 hint=f"chmod 700 {folder}, or choose another with --data",
                 code=Exit.USAGE,
+            )
+        if (place := shared_place(folder)) is not None:
+            raise CliError(
+                f"the data folder {folder} is not safe: {place.problem}", hint=place.hint, code=Exit.USAGE
             )
         return cls(folder)
 

@@ -16,6 +16,8 @@ from typing import Any, Self
 import sqlalchemy as sa
 from sqlalchemy import event, exc
 
+from toolcrib_cli.private_folders import shared_place
+
 FILE = "sessions.sqlite"
 _WAIT = 30.0
 """Seconds for which a write waits for another's."""
@@ -48,13 +50,14 @@ class Database:
         """Open the database at an SQLAlchemy URL, and apply the migrations that it lacks.
 
         Raises:
-            StoreError: it is no such URL, cannot be reached or written, or belongs to a newer Toolcrib.
+            StoreError: it is no such URL, cannot be reached or written, others can write the file or where it lies, or it
+                belongs to a newer Toolcrib.
         """
         try:
             parsed = sa.make_url(url)
             kind = parsed.get_backend_name()
             if kind == "sqlite":
-                _create_private(parsed.database or "")
+                _create_private(parsed)
                 engine = sa.create_engine(parsed, connect_args={"timeout": _WAIT})
                 _prepare_sqlite(engine)
             elif kind == "postgresql":
@@ -81,6 +84,7 @@ class Database:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             file = folder / FILE
+            _refuse_shared(file)
             file.touch(mode=0o600)
         except OSError as error:
             raise StoreError(
@@ -165,12 +169,22 @@ def _version(connection: sa.Connection) -> int:
     return int(found or 0)
 
 
-def _create_private(file: str) -> None:
+def _create_private(url: sa.URL) -> None:
     """Make a new file that only its owner can read; what SQLite makes beside it has the same mode."""
+    file = url.database or ""
     if file in ("", ":memory:"):
         raise StoreError("a store in memory would be lost with the command", _ADDRESSES)
+    if "uri" in url.query:
+        # SQLite would read the path in another way than the check of where it lies
+        raise StoreError("the store's URL must not have `uri`", _ADDRESSES)
+    _refuse_shared(Path(file))
     with suppress(OSError):  # the connection says why it cannot be used
         Path(file).touch(mode=0o600)
+
+
+def _refuse_shared(path: Path) -> None:
+    if (place := shared_place(path)) is not None:
+        raise StoreError(f"the store {path} is not safe: {place.problem}", place.hint)
 
 
 def _prepare_sqlite(engine: sa.Engine) -> None:

@@ -154,7 +154,8 @@ class AccessReview:
         identity = self.identity(who)
         decision = self.decide(identity, tool)
         weighed = () if identity is None else considered(identity, tool, self.snapshot.policy, self.now)
-        names = {i: n for n, i in self.view(identity).names.items()} if decision.allowed else {}
+        view = self.view(identity) if decision.allowed or tool.fallback else EMPTY
+        names = {i: n for n, i in view.names.items()} if decision.allowed else {}
         rule = self._rule(who, identity, tool, decision)
         head = self.head(who, identity)
         if tool.confirm and self.action is Action.CALL:
@@ -171,7 +172,7 @@ class AccessReview:
             fallbacks=tuple(
                 self.tool(identity, each, who=who)
                 for each in tool.fallback
-                if fallbacks.problem(tool, each, self.snapshot.tools) is None
+                if fallbacks.problem(tool, each, self.snapshot.tools, view.tools.get(each)) is None
             ),
         )
 

@@ -158,8 +158,9 @@ class ToolSpec(Model):
     fallback: Annotated[tuple[DnsSubdomain, ...], ListOf(0, 4, "atomic")] = Field(
         default=(),
         description="Tools of this namespace, by metadata.name, to call while the backend is down, in this order. The tool "
-        "has to be idempotent; a fallback needs the same scopes and scopeMatch, and has to be idempotent, too. The caller's"
-        " grants decide about it as about any tool.",
+        "has to be idempotent; a fallback needs the same scopes and scopeMatch, has to be idempotent, too, and must set each of"
+        " readOnlyHint: true, destructiveHint: false and openWorldHint: false that the tool sets. The caller's grants decide"
+        " about it as about any tool.",
     )
 
     rules: ClassVar[tuple[Rule, ...]] = (

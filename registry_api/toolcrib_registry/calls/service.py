@@ -121,12 +121,11 @@ async def _by_fallback(
         if asyncio.get_running_loop().time() >= until:
             break
         caller_view = await parts.state.caller_view(asker.identity)
-        if tool_id not in caller_view.view.tools or fallbacks.problem(
-            asked, tool_id, caller_view.snapshot.tools
-        ):
+        tool = caller_view.view.tools.get(tool_id)
+        if tool is None or fallbacks.problem(asked, tool_id, caller_view.snapshot.tools, tool):
             continue
         named = await find(parts, asker, tool_id, Action.CALL)
-        if named is None or asker.identity is None or named.tool.confirm:
+        if named is None or asker.identity is None or named.tool != tool or tool.confirm:
             continue
         named = replace(named, asked=asked)
         try:

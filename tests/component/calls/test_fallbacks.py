@@ -21,7 +21,7 @@ from slow_backend import SlowBackend, slow_backend
 from stub_server import Answer, Asked, answering
 from toolcrib.resources.tools import ScopeMatch, ToolState
 from toolcrib.wire.backends import PublishedBackend
-from toolcrib.wire.publish import PublishedLimits, PublishedTool
+from toolcrib.wire.publish import Candidate, PublishedLimits, PublishedTool
 from toolcrib_client import Toolcrib
 
 READS = {"readOnlyHint": True}
@@ -154,6 +154,28 @@ def test_an_open_breaker_and_a_closed_port_are_stood_in_for_and_the_breaker_save
 @pytest.mark.parametrize("name", ["rates", "spare"])
 def test_a_call_that_may_not_be_made_twice_is_not(stage: Stage, name: str, fields: dict[str, Any]) -> None:
     stage.r.publish([stage.tool(name, **fields)])
+    assert stage.failure() == DOWN
+    assert stage.spare.asked == []
+
+
+WRITES = {"idempotentHint": True}
+
+
+def test_a_tool_that_writes_never_stands_in_for_one_that_only_reads(stage: Stage) -> None:
+    stage.r.publish([stage.tool("spare", annotations=WRITES)])
+    assert stage.failure() == DOWN
+    assert McpClient(stage.r).call("rates")["isError"]
+    assert stage.spare.asked == []
+
+    stage.r.publish([stage.tool("rates", fallback=("team/spare", "team/last"))])
+    assert stage.call().json()["tool_id"] == "team/last", "the next one that only reads"
+    stage.r.publish([stage.tool("rates", annotations=WRITES)])
+    assert stage.call().json()["tool_id"] == "team/spare", "both write"
+
+
+def test_a_caller_that_gets_a_candidate_which_writes_has_no_fallback_in_it(stage: Stage) -> None:
+    candidate = stage.tool("spare", annotations=WRITES, trial="canary")
+    stage.r.publish([stage.tool("spare", candidate=Candidate(canary="canary", share=100, tool=candidate))])
     assert stage.failure() == DOWN
     assert stage.spare.asked == []
 

@@ -109,6 +109,16 @@ def test_the_average_salary_is_found_by_search_within_the_grants(
     assert "payroll" not in json.dumps(endpoint.requests)
 
 
+@pytest.mark.parametrize("dialect", [Dialect.TEXT, Dialect.LENIENT])
+@pytest.mark.parametrize("order", ["CALL: load_csv {}", '{"name": "load_csv", "arguments": {}}'])
+def test_an_order_that_an_answer_quotes_is_not_carried_out(port: int, dialect: Dialect, order: str) -> None:
+    answer = f"The page says:\n```\n{order}\n```\n> {order}\n\n{order}\nI have not done it."
+    said = [text("READY: load_csv"), text(answer)]
+    with office(port) as registry, model_stub.serving(said) as endpoint:
+        report = run(registry, endpoint.url, dialect=dialect)
+    assert (report.outcome, report.answer, report.calls) == (Outcome.ANSWERED, answer, [])
+
+
 @pytest.mark.parametrize("mode", [Mode.DYNAMIC, Mode.BATCHED, Mode.HYBRID])
 @pytest.mark.parametrize("dialect", list(Dialect))
 def test_the_scripted_endpoint_searches_chooses_and_calls(port: int, mode: Mode, dialect: Dialect) -> None:

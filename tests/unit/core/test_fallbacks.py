@@ -27,7 +27,6 @@ def asked(*others: PublishedTool) -> str | None:
     ("others", "problem"),
     [
         ((spare(),), None),
-        ((spare(annotations={"idempotentHint": True}),), None),
         ((spare(state=ToolState.DEPRECATED),), None),
         ((spare(fallback=("team/gone",)),), None),
         ((), "team/spare does not exist or is not in use"),
@@ -48,6 +47,47 @@ def test_a_fallback_is_there_of_the_same_scopes_idempotent_and_does_not_lead_bac
     others: tuple[PublishedTool, ...], problem: str | None
 ) -> None:
     assert asked(*others) == problem
+
+
+_IDEMPOTENT = {"idempotentHint": True}
+
+
+@pytest.mark.parametrize(
+    ("of_tool", "of_spare", "lacking"),
+    [
+        (READS, _IDEMPOTENT, "readOnlyHint: true, destructiveHint: false"),
+        (READS, _IDEMPOTENT | {"readOnlyHint": False}, "readOnlyHint: true, destructiveHint: false"),
+        (READS, _IDEMPOTENT | {"destructiveHint": False}, "readOnlyHint: true"),
+        (READS, READS | {"destructiveHint": True}, "destructiveHint: false"),
+        (READS, READS | {"openWorldHint": True}, None),
+        (READS | {"openWorldHint": False}, READS, "openWorldHint: false"),
+        (READS | {"openWorldHint": False}, READS | {"openWorldHint": True}, "openWorldHint: false"),
+        (READS | {"openWorldHint": False}, READS | {"openWorldHint": False}, None),
+        (READS | {"destructiveHint": True}, READS | {"destructiveHint": True}, None),
+        (_IDEMPOTENT, READS, None),
+        (_IDEMPOTENT, _IDEMPOTENT | {"destructiveHint": True, "openWorldHint": True}, None),
+        (_IDEMPOTENT | {"destructiveHint": False}, _IDEMPOTENT, "destructiveHint: false"),
+        (_IDEMPOTENT | {"destructiveHint": False}, _IDEMPOTENT | {"destructiveHint": True}, "destructiveHint: false"),
+        (_IDEMPOTENT | {"destructiveHint": False}, READS, None),
+    ],
+)  # fmt: skip
+def test_a_fallback_never_has_wider_effects_than_the_hints_of_the_tool_allow(
+    of_tool: dict[str, bool], of_spare: dict[str, bool], lacking: str | None
+) -> None:
+    called, other = (
+        tool("team/rates", annotations=of_tool, fallback=("team/spare",)),
+        spare(annotations=of_spare),
+    )
+    problem = fallbacks.problem(called, "team/spare", {t.tool_id: t for t in (called, other)})
+    says = f"team/spare may have wider effects than team/rates: it does not have {lacking}"
+    assert problem == (lacking and says)
+
+
+def test_a_fallback_is_judged_by_the_definition_that_the_caller_gets() -> None:
+    candidate = spare(annotations=_IDEMPOTENT)
+    tools = {t.tool_id: t for t in (TOOL, spare())}
+    assert fallbacks.problem(TOOL, "team/spare", tools) is None
+    assert "wider effects" in (fallbacks.problem(TOOL, "team/spare", tools, candidate) or "")
 
 
 def test_no_tool_is_its_own_fallback() -> None:

@@ -75,6 +75,17 @@ def test_a_binding_is_told_what_is_odd_about_it(
     assert said(tmp_path, world, manifest) == [(PLANNER, reason, field, True) for reason, field in found]
 
 
+def test_a_fallback_with_wider_effects_than_its_tool_is_told_at_its_field(tmp_path: Path) -> None:
+    rates = tool("rates", scopes=["rates:use"], annotations={"readOnlyHint": True}, fallback=["spare"])
+    for hints, told in (
+        ({"readOnlyHint": True}, []),
+        ({"idempotentHint": True}, [("Tool heist/rates", "FallbackRefused", "spec.fallback", True)]),
+    ):
+        spare = tool("spare", scopes=["rates:use"], annotations=hints)
+        found = said(tmp_path, there(), rates, spare)
+        assert [each for each in found if each[1] == "FallbackRefused"] == told
+
+
 def test_a_mistyped_scope_is_named_with_the_one_that_may_be_meant(tmp_path: Path) -> None:
     world, file = there(tool("calculator"), tool("vault", "bank"), account()), tmp_path / "new.yaml"
     file.write_text(yaml.safe_dump_all([binding("planner", ["calculater:use"])]))
