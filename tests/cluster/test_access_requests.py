@@ -289,7 +289,7 @@ def test_admission_knows_the_subject_by_the_names_that_the_api_server_prefixes(c
     assert isinstance(held, AccessRequest)
     until = timestamp(time.time() + 600)
     made = access_requests.binding(held, "calculator", None, ("calculator:use",), until)
-    for name in ("ada", "oidc:ada", f"{issuer}#ada", "oidc:bob"):
+    for name in ("ada", "oidc:ada", f"{issuer}#ada", "corp-ada", "corpada", "oidc:bob"):
         written = cluster.api.kubectl(
             "create", "-f", "-", "--dry-run=server", "--as", name, "--as-group", "system:masters",
             input=json.dumps(made),

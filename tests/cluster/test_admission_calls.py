@@ -26,6 +26,7 @@ def people(admission: Admission) -> dict[str, User]:
         "approver": admission.user(Given(None, (("approve", "tools", ()), ("gate", "scopes", ())))),
         "caller": admission.user(Given(HOME, confirms), name=CALLER),
         "caller by another name": admission.user(Given(HOME, confirms), name=f"oidc:{CALLER}"),
+        "caller by a prefix": admission.user(Given(HOME, confirms), name=f"corp-{CALLER}"),
     }
     admission.settle()
     return found
@@ -70,7 +71,7 @@ def test_nobody_else_decides(admission: Admission, people: dict[str, User], who:
     assert admission.create(user, born).status_code == 403, "one that is decided from the start takes it too"
 
 
-@pytest.mark.parametrize("who", ["caller", "caller by another name"])
+@pytest.mark.parametrize("who", ["caller", "caller by another name", "caller by a prefix"])
 def test_the_caller_does_not_confirm_its_own_call(
     admission: Admission, people: dict[str, User], who: str
 ) -> None:

@@ -241,7 +241,7 @@ def test_a_server_is_imported_with_tokens_of_its_authorization_server_until_the_
         secret = {"client-id": "toolcrib", "client-secret": secret_of("toolcrib")}
         apply(
             server,
-            credential(f"{dex.url} {url.removesuffix('/mcp')}", **secret),
+            credential(f"{dex.issuer}/token {url.removesuffix('/mcp')}", **secret),
             toolserver("peer", url, mcp={"url": url, "auth": auth}),
         )
 

@@ -52,7 +52,7 @@ def backend(url: str, **oauth: str) -> PublishedBackend:
 async def test_its_tools_are_listed_and_called_with_tokens_of_its_authorization_server(
     imports: Imports, dex: Dex, url: str, configured: bool
 ) -> None:
-    hosts = (dex.url, url.removesuffix("/mcp"))
+    hosts = (dex.url, f"{dex.issuer}/token", url.removesuffix("/mcp"))
     imports.credentials.replace(
         credentials(*hosts, namespace="team", client=CLIENT, secret=secret_of(CLIENT))
     )
@@ -70,7 +70,7 @@ async def test_its_tools_are_listed_and_called_with_tokens_of_its_authorization_
 
 
 async def test_a_client_that_dex_does_not_know_is_told(imports: Imports, dex: Dex, url: str) -> None:
-    hosts = (dex.url, url.removesuffix("/mcp"))
+    hosts = (dex.url, f"{dex.issuer}/token", url.removesuffix("/mcp"))
     imports.credentials.replace(credentials(*hosts, namespace="team", client=CLIENT, secret="wrong"))
     imports.want(ServerWanted(server="team/peer", backend=backend(url)))
 

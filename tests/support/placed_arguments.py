@@ -19,6 +19,15 @@ def header(name: str) -> Backend:
     return placed({"argument": "a", "in": "header", "name": name})
 
 
+OVERRIDING = (
+    "X-HTTP-Method-Override", "X-Method-Override", "x-http-method", "X-Original-Method", "X-HTTP-Host-Override", "X-Host",
+    "X-Original-URL", "X-Rewrite-URL", "X-Original-Host", "Base-Url", "X-Remote-User", "X-Remote-Group", "Remote-User",
+    "REMOTE-ADDR", "X-Auth-Request-Email", "X-WebAuth-User", "Sudo", "X-Forwarded-Host", "X-Forwarded", "X-Forward-For",
+    "Forwarded-For", "X-Real-IP", "True-Client-IP", "X-Cluster-Client-IP", "CF-Connecting-IP", "X-Envoy-Original-Path",
+)  # fmt: skip
+"""Headers from which frameworks and proxies take method, host, path, user or the client's address."""
+
+
 GOOD: list[Backend] = [
     placed(
         {"argument": "id", "in": "path"},
@@ -31,7 +40,10 @@ GOOD: list[Backend] = [
     {"http": {**ELSEWHERE, "parameters": [{"argument": "id", "in": "path"}]}},
     placed({"argument": "ä", "in": "query"}, {"argument": "Ä", "in": "query"}),
     header("x" * 64),
-    header("X-Forwarded"),
+    *map(
+        header,
+        ("X-Api-Version", "If-Match", "X-Http", "Remote", "X-Originator", "Override", "X-Client-Ip-Address"),
+    ),
     *(placed({"argument": f"a{i}", "in": "query"}) for i in range(2)),
     http(parameters=None, body=None),
     placed(*({"argument": f"{i}" * 64, "in": "query", "name": f"n{i}" + "x" * 120} for i in range(64))),
@@ -66,6 +78,7 @@ BAD: list[Backend] = [
     placed({"argument": "a", "in": "query", "name": "c"}, {"argument": "b", "in": "query", "name": "C"}),
     placed(*({"argument": f"a{i}", "in": "query"} for i in range(65))),
     placed({"argument": "a\n", "in": "query"}),
+    *map(header, OVERRIDING),
     *map(
         header,
         (

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import yaml
@@ -18,6 +17,9 @@ from toolcrib_cli import options, output, yaml_documents
 from toolcrib_cli.commands.import_options import check
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.examples import Example, examples
+
+if TYPE_CHECKING:
+    from toolcrib_cli.imports.openapi.importing import Result
 
 MAX_BYTES = 32 << 20
 """Of a document; the largest that are known have 13 MB."""
@@ -106,7 +108,7 @@ def openapi(
     if result.manifests:
         sys.stdout.write("---\n".join(writing.documents(result, namespace)))
         sys.stdout.flush()
-    _summary(result.total, len(result.manifests), result.unasked, result.slashes, result.reasons())
+    _summary(result)
     if not result.manifests:
         raise CliError(
             "no operation became a Tool", hint="the table says why; see also --include and --exclude"
@@ -210,11 +212,15 @@ def _bytes(source: str) -> bytes:
     return raw
 
 
-def _summary(total: int, made: int, unasked: int, slashes: int, reasons: Sequence[tuple[str, int]]) -> None:
-    rows: list[tuple[object, str]] = [(total, "in the document"), (made, "imported")]
-    if slashes:
-        rows.append((slashes, "of them with a path argument that refuses /, though the API may take it"))
-    if unasked:
-        rows.append((unasked, "left out by --include and --exclude"))
-    rows.extend((count, f"left out: {reason}") for reason, count in reasons)
+def _summary(result: Result) -> None:
+    rows: list[tuple[object, str]] = [(result.total, "in the document"), (len(result.manifests), "imported")]
+    if result.slashes:
+        rows.append(
+            (result.slashes, "of them with a path argument that refuses /, though the API may take it")
+        )
+    if lacking := len({where for where, _, _ in result.parameters_left_out}):
+        rows.append((lacking, "of them without some optional parameters: comments in the output name each"))
+    if result.unasked:
+        rows.append((result.unasked, "left out by --include and --exclude"))
+    rows.extend((count, f"left out: {escape(truncate(reason, 200))}") for reason, count in result.reasons())
     output.table(("operations", "what became of them"), rows, to=output.console(stderr=True))

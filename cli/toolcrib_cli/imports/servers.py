@@ -18,7 +18,19 @@ _MIXED = re.compile(r"(?=[a-z]*[0-9])(?=[0-9]*[a-z])[a-z0-9]+", re.IGNORECASE)
 _RANDOM = 16
 """Characters of a path's segment in parts that mix letters and digits, from which on it looks random: `v2` does not."""
 FILL_IN = "FILL-IN"
-_SECRET = re.compile(r"token|key|secret|passw|auth|credential|header|bearer|cookie|pat$", re.IGNORECASE)
+_SECRET = re.compile(
+    r"token|key|secret|pass|pwd|auth|cred|header|bearer|cookie|signature|session|connection|pat$",
+    re.IGNORECASE,
+)
+_SECRET_WORDS = frozenset({"p", "pw", "pin", "pins", "otp", "totp", "pat", "jwt", "psk", "sas", "sig", "dsn"})
+"""Names of secrets that are parts of many other words: they count as a whole word of an option's name (`--userPin`)."""
+_OPTION = re.compile(r"--[A-Za-z][\w.-]*(=.*)?|-[A-Za-z]", re.DOTALL)
+_WITH_VALUE = re.compile(r"(?:[-/]+([\w.-]+)[=:]|([\w.-]+)=)(?=.)", re.DOTALL)
+_ONE_DASH = re.compile(
+    r"-(package|path|port|prefix|profile|project|p|pass|passwd|password|passphrase|passcode|pat|pin|psk|pw|pwd)",
+    re.IGNORECASE,
+)
+"""Whole options with one dash. Other words that begin with `-p` may be that option and its value (`-pSECRET`)."""
 _HEADER_VALUE = re.compile(r"authorization|bearer |basic ", re.IGNORECASE)
 _ENV_NAME = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
 _MOST_WORDS, _LONGEST_WORD = 64, 4096
@@ -130,7 +142,9 @@ def _started(found: FoundServer, entry: Mapping[str, Any]) -> FoundServer:
         )
     command: list[str] = []
     for number, word in enumerate(words):
-        telling = number > 0 and (_may_tell(word) or (_flag(words[number - 1]) and not word.startswith("-")))
+        telling = _shell_tells(word) or (
+            number > 0 and (_may_tell(word) or _is_value(words[number - 1], word))
+        )
         command.append(FILL_IN if telling or len(word) > _LONGEST_WORD else word)
     names_ = [str(name) for name in env] if isinstance(env, dict) else []
     usable = [name for name in names_ if re.fullmatch(_ENV_NAME, name)][:_MOST_WORDS]
@@ -147,12 +161,35 @@ def _started(found: FoundServer, entry: Mapping[str, Any]) -> FoundServer:
 def _may_tell(word: str) -> bool:
     """Whether an argument may hold a secret: it looks random, names one with a value, or has a user or a query."""
     return bool(_looks_random(word) or ("=" in word and _SECRET.search(word)) or _VARIABLE.search(word)
-                or ("://" in word and ("@" in word or "?" in word)) or _HEADER_VALUE.search(word))  # fmt: skip
+                or ("://" in word and ("@" in word or "?" in word)) or _HEADER_VALUE.search(word)
+                or ((named := _WITH_VALUE.match(word)) and _names_secret(named[1] or named[2]))
+                or _holds_password(word))  # fmt: skip
 
 
-def _flag(word: str) -> bool:
-    """Whether an argument names a secret that the next one holds."""
-    return word.startswith("-") and "=" not in word and _SECRET.search(word) is not None
+def _shell_tells(word: str) -> bool:
+    """Return True if a command line within one argument (`sh -c "…"`) may hold a secret."""
+    parts = word.split()
+    if len(parts) < 2:
+        return False
+    return any(map(_may_tell, parts[1:])) or any(map(_is_value, parts, parts[1:]))
+
+
+def _is_value(option: str, word: str) -> bool:
+    """Return True if the argument may be the value of an option that names a secret."""
+    if re.fullmatch(r"-.*|/\w+", option, re.DOTALL) is None or "=" in option or not _names_secret(option):
+        return False
+    # a secret may begin with - too: only what looks like an option is one
+    return _OPTION.fullmatch(word) is None
+
+
+def _names_secret(name: str) -> bool:
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)
+    return _SECRET.search(name) is not None or any(word.lower() in _SECRET_WORDS for word in words)
+
+
+def _holds_password(word: str) -> bool:
+    """Return True for `-pSECRET`, as mysql reads it."""
+    return word[:2] in ("-p", "-P") and _ONE_DASH.fullmatch(word) is None
 
 
 def _addressed(found: FoundServer, url: str) -> FoundServer:

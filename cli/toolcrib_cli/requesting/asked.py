@@ -80,7 +80,7 @@ class Asked:
         }
 
     def is_asked_by(self, username: str) -> bool:
-        """Whether the API server's user of this name is the subject: it may prefix the names of an issuer."""
+        """Return True if the API server's user of this name may be the subject: it puts a prefix before an issuer's names."""
         subject = self.request.spec.subject
         if subject.kind is SubjectKind.SERVICE_ACCOUNT:
             return username == f"system:serviceaccount:{subject.namespace}:{subject.name}"

@@ -1,7 +1,7 @@
 """The decision log's chain: how a record becomes a line, and what ties each line to the one before it.
 
 A line is one JSON object whose first members are `v`, `chain`, `seq`, `prev`, `kid`, `ts`, `replica`, `action`, in this
-order, and whose last one is `hash`:
+order, and whose last one is `hash`. It is printable ASCII: nothing that a caller wrote can move or reorder what is shown of it.
 
     hash = HMAC-SHA256(chain key, every byte of the line before `,"hash":"`), in hexadecimal digits
 
@@ -45,6 +45,7 @@ _START = re.compile(
 )
 _END = re.compile(rb',"hash":"([0-9a-f]{64})"\}')
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+_UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -190,10 +191,22 @@ def sealed(key: AuditKey, head: Head, record: bytes) -> tuple[bytes, Head]:
     """
     seq = head.seq + 1
     body = b'{"v":1,"chain":"%s","seq":%d,"prev":"%s","kid":"%s",%s' % (
-        head.chain.encode(), seq, head.hash.encode(), key.kid.encode(), record[1:-1],
+        head.chain.encode(), seq, head.hash.encode(), key.kid.encode(), _printable(record)[1:-1],
     )  # fmt: skip
     made = key.hash(body)
     return b'%s,"hash":"%s"}' % (body, made.encode()), Head(head.chain, seq, made)
+
+
+def _printable(record: bytes) -> bytes:
+    """The same JSON, every other character written as JSON's escapes."""
+    if record.isascii() and b"\x7f" not in record:
+        return record
+    return _UNPRINTABLE.sub(_escaped, record.decode()).encode()
+
+
+def _escaped(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def read_line(raw: bytes) -> Line | None:

@@ -1,7 +1,8 @@
 """How the annotation `toolcrib.dev/hosts` of a backend's Secret may name the place that its value goes to. Pure.
 
 For a URL a host alone means https on port 443: a credential that was meant for a provider's API must not go out in
-plain text, or to whatever else listens on that host. Other ports, and http, are written out.
+plain text, or to whatever else listens on that host. Other ports, and http, are written out. An entry with a path allows
+no backend: it is a token endpoint, the only one of its host that a server's metadata may name.
 """
 
 from __future__ import annotations
@@ -22,6 +23,15 @@ def of_url(scheme: str, host: str, port: int) -> frozenset[str]:
     host = f"[{host}]" if ":" in host else host
     places = {f"{host}:{port}"} | ({host} if port == _DEFAULTS[scheme] else set())
     return frozenset({f"{scheme}://{place}" for place in places} | (places if scheme == "https" else set()))
+
+
+def of_endpoint(scheme: str, host: str, port: int, path: str) -> frozenset[str]:
+    """Every entry that allows a token endpoint which metadata names: that URL, port and `https://` written out or not."""
+    return (
+        frozenset(f"{place}{path}" for place in of_url(scheme, host, port))
+        if path.strip("/")
+        else frozenset()
+    )
 
 
 def of_address(text: str) -> frozenset[str]:
@@ -46,9 +56,16 @@ def of_service(name: str, namespace: str, port: int, domain: str = "cluster.loca
 
 def listed(annotations: Mapping[str, str]) -> tuple[str, ...]:
     """The entries of a Secret's annotation, as they are written."""
-    return tuple(annotations.get(HOSTS, "").replace(",", " ").lower().split())
+    return tuple(annotations.get(HOSTS, "").replace(",", " ").split())
 
 
 def entries(written: Iterable[str]) -> frozenset[str]:
-    """The entries of an annotation in the spelling of `of_url` and `of_service`."""
-    return frozenset(entry.strip().lower().removesuffix("/").removesuffix(".") for entry in written)
+    """The entries of an annotation in the spelling of `of_url`, `of_endpoint` and `of_service`: only paths have upper case."""
+    return frozenset(map(_entry, written))
+
+
+def _entry(written: str) -> str:
+    scheme, slashes, rest = written.strip().rpartition("://")
+    host, slash, path = rest.partition("/")
+    place = f"{scheme}{slashes}{host}".lower().removesuffix(".")
+    return f"{place}{slash}{path}" if path else place

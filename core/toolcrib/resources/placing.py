@@ -18,12 +18,18 @@ ASSERTION_HEADER = "toolcrib-assertion"
 ARGUMENT = r"^[^\x00-\x1f\x7f]{1,128}$"
 _RESERVED_HEADERS = (
     "accept", "accept-charset", "accept-encoding", "authorization", "connection", "content-encoding", "content-length",
-    "content-type", "cookie", "cookie2", "expect", "forwarded", "host", "http2-settings", "idempotency-key", "keep-alive",
-    "proxy", "set-cookie", "te", "traceparent", "tracestate", "trailer", "transfer-encoding", "upgrade", "user-agent", "via",
-    "x-real-ip", "x-request-id",
+    "content-type", "cookie", "cookie2", "expect", "host", "http2-settings", "idempotency-key", "keep-alive", "proxy",
+    "set-cookie", "te", "traceparent", "tracestate", "trailer", "transfer-encoding", "upgrade", "user-agent", "via",
+    "x-request-id", "base-url", "client-ip", "front-end-https", "sudo", "x-host", "x-originating-ip", "x-url-scheme",
 )  # fmt: skip
-"""Of the connection, of credentials, of what proxies say of the caller, and those that the registry itself sets in a call."""
-_RESERVED_PREFIXES = ("impersonate-", "proxy-", "toolcrib-", "x-forwarded-")
+"""Of the connection, of credentials, those that the registry itself sets in a call, and those that override parts of it."""
+_RESERVED_PREFIXES = (
+    "forwarded", "impersonate-", "proxy-", "remote-", "ssl-client-", "toolcrib-", "x-auth-request-", "x-authenticated-",
+    "x-envoy-", "x-forward", "x-http-", "x-impersonate-", "x-original-", "x-proxy", "x-real-", "x-remote-", "x-rewrite-",
+    "x-ssl-client-", "x-webauth-",
+)  # fmt: skip
+_RESERVED_SUFFIXES = ("-override", "-client-ip", "-connecting-ip")
+"""With the prefixes: frameworks and proxies take method, host, path, user or client address from such headers."""
 
 
 class ParameterPlace(StrEnum):
@@ -49,9 +55,17 @@ def lower_ascii(text: str) -> str:
 
 
 def is_reserved_header(name: str) -> bool:
-    """Whether no argument may fill the header: it belongs to the connection, to a credential or to the registry."""
-    lower = name.lower()
-    return lower in _RESERVED_HEADERS or lower.startswith(_RESERVED_PREFIXES)
+    """Return True if no argument may fill the header.
+
+    It belongs to the connection, to a credential or to the registry, or it overrides method, host, path, user or address. A
+    name with an underscore may be any of these: gateways by CGI read `X_Remote_User` as `X-Remote-User`.
+    """
+    lower = name.lower().replace("_", "-")
+    return (
+        lower in _RESERVED_HEADERS
+        or lower.startswith(_RESERVED_PREFIXES)
+        or lower.endswith(_RESERVED_SUFFIXES)
+    )
 
 
 _SENT_AS = "(has(self.name) ? self.name : self.argument)"
@@ -87,8 +101,10 @@ class HttpParameter(Model):
             + ", ".join(f"'{h}'" for h in _RESERVED_HEADERS)
             + "]"
             + "".join(f" || {_SENT_AS}.lowerAscii().startsWith('{prefix}')" for prefix in _RESERVED_PREFIXES)
+            + "".join(f" || {_SENT_AS}.lowerAscii().endsWith('{suffix}')" for suffix in _RESERVED_SUFFIXES)
             + ")",
-            "this header is reserved for the connection, for credentials or for the registry; no argument can fill it",
+            "this header is reserved for the connection, for credentials or for the registry, or overrides method, host, path,"
+            " user or address; no argument can fill it",
             lambda p: p.place is not ParameterPlace.HEADER or not is_reserved_header(p.sent_as),
         ),
     )

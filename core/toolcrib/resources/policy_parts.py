@@ -88,8 +88,8 @@ def may(verb: str, resource: str, namespace: str, name: str) -> str:
 
 
 def named(person: str, name: str) -> str:
-    """Whether a user of the API server has this name; the server may prefix names of an issuer, as `oidc:` or `url#`. CEL."""
-    return f"{person} == {name} || {person}.endsWith(':' + {name}) || {person}.endsWith('#' + {name})"
+    """CEL, true if a user of the API server may have this name: the server puts a prefix of any form before an issuer's names."""
+    return f"{person}.endsWith({name})"
 
 
 def rule(verb: str, resource: str, name: str) -> str:

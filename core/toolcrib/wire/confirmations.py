@@ -76,5 +76,9 @@ class CallsReport(Wire):
 
 
 def is_caller(person: str, names: tuple[str, ...]) -> bool:
-    """Whether a user of the API server is the caller itself: it may prefix the names of an issuer, as `oidc:` or `url#`."""
-    return any(name and (person == name or person.endswith((f":{name}", f"#{name}"))) for name in names)
+    """Return True if a user of the API server may be the caller itself.
+
+    The server puts a prefix of any form before an issuer's names (`--oidc-username-prefix`: `oidc:`, `url#`, `corp-`), and
+    tells it to nobody. So a name that ends with one of the caller's is the caller's.
+    """
+    return any(name and person.endswith(name) for name in names)

@@ -86,6 +86,14 @@ class Named:
     """The tool that the caller named, where this one was called in its place; None: this one."""
 
     @property
+    def replacement(self) -> PublishedTool | None:
+        """The other tool of which a canary made this one; None: nothing but its own texts is another."""
+        snapshot = self.caller_view.snapshot
+        of = None if self.tool.trial is None else snapshot.tools.get(self.tool.tool_id)
+        trial = None if of is None else of.candidate
+        return None if trial is None or trial.replacement is None else snapshot.tools.get(trial.replacement)
+
+    @property
     def revision(self) -> str:
         """Of the snapshot that decided."""
         return str(self.caller_view.snapshot.revision or "")

@@ -176,7 +176,7 @@ async def governed(
                 retry_after=10,
             )
         charged = parts.limits.charged(
-            identity, named.tool, named.caller_view.snapshot.policy, named.decision.binding
+            identity, named.tool, named.caller_view.snapshot.policy, named.decision.binding, named.replacement
         )
         # outermost: it looks once more when all else is done, and what waits for a counter or a disk is cut too
         decided = None if named.at is None else (named.caller_view.snapshot, named.caller_view.until)

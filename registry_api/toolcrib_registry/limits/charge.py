@@ -7,6 +7,8 @@ With the store of counters away, a call that only bindings with limits grant goe
 read-only, and is refused else: what changes something must not run unbounded, what reads need not stop. A store that
 is well, but has more to count than it can, lets nothing through uncounted: else a burst would switch limits off.
 
+A call of a canary's replacement is also charged to a binding that grants the replacement: it is what the backend does.
+
 A call that no `maxConcurrent` bounds takes one of the places that every agent has on a replica (`agent_limit`).
 """
 
@@ -76,29 +78,42 @@ class Charging:
         self._clock = clock
 
     def charged(
-        self, identity: Identity, tool: PublishedTool, policy: Policy, decided: PublishedBinding | None
+        self,
+        identity: Identity,
+        tool: PublishedTool,
+        policy: Policy,
+        decided: PublishedBinding | None,
+        replacement: PublishedTool | None = None,
     ) -> Turn:
         """A context in which the call that was just decided is charged.
 
-        `decided` is the authorizer's; None where the token alone decided: then only the default limit counts. Slots
-        are free again when the block has been left. Entering it raises `Failure`: limit_exceeded, limits_unavailable;
-        not_permitted where the grant lapsed a moment ago.
+        `decided` is the authorizer's; None where the token alone decided: then only the default limit counts.
+        `replacement` is another tool that is called in its place. Slots are free again when the block has been left.
+        Entering it raises `Failure`: limit_exceeded, limits_unavailable; not_permitted where the grant lapsed a moment ago.
         """
-        return Turn(self, identity, tool, policy, decided)
+        return Turn(self, identity, tool, policy, decided, replacement)
 
     async def enter(self, turn: Turn) -> Charged:
         """Charge the call; `turn` keeps what is to be given back, also where this raises."""
         identity, tool, decided = turn.identity, turn.tool, turn.decided
         # taken before anything is counted: what this refuses must not count
         place = turn.place = self._default.take(identity)
-        if place and (decided is None or (decided.limits is None and tool.scope_match is ScopeMatch.ANY)):
+        free = decided is None or (decided.limits is None and tool.scope_match is ScopeMatch.ANY)
+        if place and free and (decided is None or turn.replacement is None):
             # nobody to charge: the first that grants has room
             return Charged(decided, frozenset() if decided is None else frozenset((decided.uid,)))
         if decided is None:
             raise self._no_place(decided)
-        groups: Groups = alternatives(identity, tool, turn.policy, self._clock.now())
-        if not groups or not all(groups):
+        now = self._clock.now()
+        each = [
+            alternatives(identity, one, turn.policy, now)
+            for one in (tool, turn.replacement)
+            if one is not None
+        ]
+        groups: Groups = [group for of_one in each for group in of_one]
+        if not all(each) or not all(groups):
             raise Failure("not_permitted", "This call is not permitted.")
+        own = len(each[0])
         if not place:
             groups = _bounded(groups)
             if not any(_bounds(b) for group in groups for b in group):
@@ -113,8 +128,8 @@ class Charging:
             raise self._no_place(decided)
         if charge is None:  # uncounted: nobody knows which of them has room
             every = [binding for group in groups for binding in group]
-            return Charged(_first_counted(groups), frozenset(b.uid for b in every))
-        return Charged(first_by_order(chosen), frozenset(b.uid for b in chosen))
+            return Charged(_first_counted(groups[:own]) or decided, frozenset(b.uid for b in every))
+        return Charged(first_by_order(chosen[:own]), frozenset(b.uid for b in chosen))
 
     async def leave(self, turn: Turn) -> None:
         """Give back the place and the charge that `turn` holds."""
@@ -181,7 +196,7 @@ class Charging:
 class Turn:
     """One call, from being charged to its end."""
 
-    __slots__ = ("_charging", "charge", "decided", "identity", "place", "policy", "tool")
+    __slots__ = ("_charging", "charge", "decided", "identity", "place", "policy", "replacement", "tool")
 
     def __init__(
         self,
@@ -190,9 +205,11 @@ class Turn:
         tool: PublishedTool,
         policy: Policy,
         decided: PublishedBinding | None,
+        replacement: PublishedTool | None,
     ) -> None:
         self._charging = charging
         self.identity, self.tool, self.policy, self.decided = identity, tool, policy, decided
+        self.replacement = replacement
         self.place = False
         """Whether one of the agent's own places is held."""
         self.charge: Charge | None = None
@@ -214,9 +231,9 @@ def _free(groups: Groups) -> tuple[int, ...] | None:
     return None if None in places else tuple(place for place in places if place is not None)
 
 
-def _first_counted(groups: Groups) -> PublishedBinding:
+def _first_counted(groups: Groups) -> PublishedBinding | None:
     """The first whose room is not known, of a group that nobody without limits serves."""
-    return next(group[0] for group in groups if all(b.limits is not None for b in group))
+    return next((group[0] for group in groups if all(b.limits is not None for b in group)), None)
 
 
 def _detail(limits: PublishedLimits, shortage: Shortage) -> str:

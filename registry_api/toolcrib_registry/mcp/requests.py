@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, LOG_LEVEL_META_KEY
 
 from toolcrib.identity import Identity
+from toolcrib.resources.meta import GROUP
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.calls.assertions.signing import Assertions
 from toolcrib_registry.calls.backends.port import Logs, Progress
@@ -110,7 +111,11 @@ class ToolCall:
             params["name"],
             {} if arguments is None else arguments,
             meta.get(CLIENT_CAPABILITIES_META_KEY) or {},
-            {key: value for key, value in meta.items() if key != PROGRESS_TOKEN and not key.startswith(_OWN)},
+            {
+                key: value
+                for key, value in meta.items()
+                if key != PROGRESS_TOKEN and not key.startswith((_OWN, f"{GROUP}/"))
+            },
             params.get("inputResponses") if is_stateless(version) else None,
             params.get("requestState") if is_stateless(version) else None,
         )

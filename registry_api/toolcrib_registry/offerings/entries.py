@@ -10,7 +10,7 @@ import orjson
 
 from toolcrib_registry.upstream import uris
 from toolcrib_registry.upstream.lists import Kind
-from toolcrib_registry.upstream.protocol import OWN
+from toolcrib_registry.upstream.protocol import foreign
 
 MOST_NAME = 256
 """Characters of a prompt's name."""
@@ -85,9 +85,7 @@ def _entry(kind: Kind, value: Any, server: str) -> Entry | None:
 def meta_of(value: Mapping[str, Any]) -> dict[str, Any]:
     """What a server says of something besides, the protocol's and our own left out."""
     meta = value.get("_meta")
-    if type(meta) is not dict:
-        return {}
-    return {key: said for key, said in meta.items() if not key.startswith((OWN, "toolcrib.dev/"))}
+    return foreign(meta) if type(meta) is dict else {}
 
 
 def _usable(kind: Kind, key: str) -> bool:

@@ -37,6 +37,7 @@ from toolcrib_registry.offerings.updates import Updates
 from toolcrib_registry.policy.state import CallerView
 from toolcrib_registry.upstream.exchanges import Answered
 from toolcrib_registry.upstream.lists import Kind
+from toolcrib_registry.upstream.protocol import scrubbed
 from toolcrib_registry.upstream.servers import Asking, Question, Server
 
 PART = {Kind.RESOURCES: names.RESOURCES, Kind.TEMPLATES: names.RESOURCES, Kind.PROMPTS: names.PROMPTS}
@@ -345,7 +346,7 @@ def _judged(answered: Answered, read: Read, depth: int, hidden: tuple[str, ...],
         raise UpstreamProtocol("the server's answer repeats its credential and is withheld")
     if fields.get("resultType", "complete") == "input_required":
         return Result({}, question=question_of(fields))
-    return Result(read(fields), {**meta_of(fields), SERVER_META: server})
+    return Result(scrubbed(read(fields)), {**meta_of(fields), SERVER_META: server})
 
 
 def _contents(fields: Mapping[str, Any]) -> dict[str, Any]:

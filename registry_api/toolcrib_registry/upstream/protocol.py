@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from mcp_types import (
@@ -21,6 +22,7 @@ from mcp_types.jsonrpc import (
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
 
+from toolcrib.resources.meta import GROUP
 from toolcrib.version import __version__
 
 __all__ = [
@@ -35,12 +37,15 @@ __all__ = [
     "LOG_LEVEL_META_KEY",
     "METHOD_NOT_FOUND",
     "MISSING_REQUIRED_CLIENT_CAPABILITY",
+    "OURS",
     "OWN",
     "PROGRESS_TOKEN",
     "PROTOCOL_VERSION_META_KEY",
     "SERVER_INFO_META_KEY",
     "STATELESS",
     "UNSUPPORTED_PROTOCOL_VERSION",
+    "foreign",
+    "scrubbed",
     "text_of",
 ]
 
@@ -53,8 +58,27 @@ CAPABILITIES: Final = frozenset(ClientCapabilities.model_fields)
 """What a client may declare."""
 OWN: Final = "io.modelcontextprotocol/"
 """What keys of `_meta` begin with that are the protocol's own."""
+OURS: Final = f"{GROUP}/"
+"""What keys of `_meta`, and of questions, begin with that the registry alone sets: clients act on them."""
 PROGRESS_TOKEN: Final = "progressToken"
 _SHOWN = 64
+
+
+def foreign(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members of a `_meta` that are neither the protocol's nor ours."""
+    return {key: value for key, value in meta.items() if not key.startswith((OWN, OURS))}
+
+
+def scrubbed(value: Any) -> Any:
+    """Return a server's JSON, of bounded depth, with none of our keys in any `_meta` of it."""
+    if type(value) is list:
+        return [scrubbed(each) for each in value]
+    if type(value) is not dict:
+        return value
+    kept = {key: scrubbed(each) for key, each in value.items()}
+    if type(meta := kept.get("_meta")) is dict:
+        kept["_meta"] = {key: each for key, each in meta.items() if not key.startswith(OURS)}
+    return kept
 
 
 def text_of(value: Any) -> str:

@@ -264,3 +264,20 @@ def test_a_policy_larger_than_a_file_is_not_all_that_files_hold(log: Path) -> No
     explaining = sum(len(str(r)) for r in all_records(log) if audit_chain.is_evidence(r["action"]))
     assert 1 < starts < 10
     assert explaining < 0.7 * sum(len(str(r)) for r in all_records(log))
+
+
+def test_what_a_caller_wrote_moves_nothing_on_a_terminal_and_the_log_is_verified_and_replayed(
+    log: Path, port: int
+) -> None:
+    name = "calc\u202etpircs\u2066\x85\x9b31m\x7f\u200b"
+    with running_registry(
+        [tool("calculator", backend=backend(port))], [binding("bot")], audit=audit(log)
+    ) as r:
+        ask(r, r.auth("team", "bot"), "calculator", name)
+
+    found = all_records(log)
+    assert any(record.get("tool") == name or record.get("name") == name for record in found)
+    text = log.read_text()
+    assert all(line.isascii() and line.isprintable() for line in text.split("\n"))
+    assert set(told(replayed(found))) == {"equal"}
+    assert verify(log).findings == ()

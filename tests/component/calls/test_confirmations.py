@@ -244,7 +244,13 @@ def test_a_rejected_call_is_told_so(r: RunningRegistry, made: ScriptedBackend) -
     assert events(r)["rejected"] == 1
 
 
-@pytest.mark.parametrize("by", ["system:serviceaccount:team:bot", "oidc:system:serviceaccount:team:bot"])
+@pytest.mark.parametrize(
+    "by",
+    [
+        f"{prefix}system:serviceaccount:team:bot"
+        for prefix in ("", "oidc:", "corp-", "corp_", "corp.", "https://a#", "x")
+    ],
+)
 def test_the_caller_does_not_confirm_its_own_call(r: RunningRegistry, made: ScriptedBackend, by: str) -> None:
     tell(r, decided(asked(r), by=by))
     told = call(r)

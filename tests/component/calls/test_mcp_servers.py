@@ -311,6 +311,9 @@ BROKEN: list[dict[str, Any]] = [
     {"content": [{"type": "image", "data": "!", "mimeType": "image/png"}]}, {"content": [{"type": "image", "data": "AA=="}]},
     {"content": [{"type": "resource"}]}, {"resultType": "task", "content": []}, {"resultType": "input_required"},
     {"resultType": "input_required", "inputRequests": {"a": 7}},
+    {"resultType": "input_required", "inputRequests": {"toolcrib.dev/confirm": {"method": "elicitation/create", "params": {}}}},
+    {"resultType": "input_required", "requestState": "s", "inputRequests": {
+        "a": {"method": "roots/list"}, "toolcrib.dev/x": {"method": "roots/list"}}},
 ]  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl
 import pytest
 
 from evil_upstream import Request, response, upstream
+from placed_arguments import OVERRIDING
 from published import bot
 from published import tool as published_tool
 from toolcrib.resources.backends import AuthType, Method
@@ -181,6 +182,8 @@ async def test_a_header_value_holds_no_control_character_and_nothing_that_reader
         "Forwarded",
         "Impersonate-User",
         "Proxy",
+        "X_Remote_User",
+        *OVERRIDING,
     ],
 )
 async def test_no_argument_fills_a_header_of_the_connection_or_a_credential_whatever_was_published(

@@ -97,7 +97,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
         outbound = await stack.enter_async_context(OutboundHttp(policy))
         held = CredentialStore()
         origin = f"http://127.0.0.1:{server.port}"
-        held.replace(credentials(up.url, origin))
+        held.replace(credentials(f"{up.url}/realm/token", origin))
         tokens, client = Tokens(outbound, policy, held), McpClient(outbound)
         stack.push_async_callback(client.close)
         stack.push_async_callback(tokens.close)
@@ -219,9 +219,40 @@ async def test_metadata_of_another_issuer_is_not_used(
 
 async def test_a_server_cannot_send_the_secret_to_a_place_that_its_secret_does_not_list(world: World) -> None:
     async with upstream(lambda _: response(b"", status=500)) as thief:
-        world.issuer["token_endpoint"] = f"{thief.url}/token"
+        world.issuer["token_endpoint"] = f"{thief.url}/realm/token"
         assert "does not list the token endpoint's host" in await failure(world, Refused)
         assert thief.accepts == 0
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/evil/token",
+        "/realm/token/",
+        "/realm/Token",
+        "/realm/token?to=evil",
+        "/realm/../evil/token",
+        "/realm/%74oken",
+        "/",
+        "",
+    ],
+)
+async def test_a_server_cannot_have_the_secret_sent_to_another_path_of_a_listed_host(
+    world: World, path: str
+) -> None:
+    origin = f"http://127.0.0.1:{world.server.port}"
+    for hosts in ((world.idp.url,), (world.idp.url, f"{world.idp.url}/realm/token")):
+        world.credentials.replace(credentials(*hosts, origin, secret=f"{SECRET} {len(hosts)}"))
+        world.issuer["token_endpoint"] = f"{world.idp.url}{path}"
+        with pytest.raises(Refused, match=r"add this URL, or set auth\.oauth\.tokenUrl"):
+            await world.call()
+    assert [r.target for r in world.idp.requests if r.method == "POST"] == []
+
+
+async def test_a_host_alone_does_not_list_the_endpoint_that_metadata_names(world: World) -> None:
+    world.credentials.replace(credentials(world.idp.url, f"http://127.0.0.1:{world.server.port}"))
+
+    assert f"{world.idp.url}/realm/token, and" in await failure(world, Refused)
 
 
 async def test_a_server_cannot_have_the_secret_sent_to_itself(world: World) -> None:

@@ -15,7 +15,7 @@ from published import account, on_trial, sides
 from registry_harness import ISSUER, RunningRegistry, backend, binding, running_registry, tool
 from stub_server import Answer, Asked, answering
 from toolcrib.wire.canaries import CanaryCounts, SideCounts
-from toolcrib.wire.publish import PublishedBinding, PublishedTool, ReplicaState
+from toolcrib.wire.publish import PublishedBinding, PublishedLimits, PublishedTool, ReplicaState
 
 pytestmark = pytest.mark.guarantee
 
@@ -132,6 +132,47 @@ def test_a_replacement_is_called_by_those_alone_who_may_use_both_tools() -> None
         ) as r:
             answer = r.http.post(r.url + "/tools/lookup", headers=r.auth("team", chosen), json={})
             assert answer.status_code == 403, "the right to the replacement gives none to the tool"
+
+
+@pytest.mark.parametrize("limit", ["per_minute", "per_day"])
+@pytest.mark.parametrize("of_the_tool", [None, 100])
+def test_a_call_of_a_replacement_is_charged_to_its_own_grant_too(limit: str, of_the_tool: int | None) -> None:
+    with answering(echo) as port:
+        new = tool("lookup2", description="The new lookup.", scopes=("new",), backend=backend(port, "/new"))
+        own = tool("lookup", description="The old one.", scopes=("use",), backend=backend(port, "/old"))
+        chosen, other = sides(issuer=ISSUER)
+        everyone = (account("team", chosen), account("team", other))
+        usual = None if of_the_tool is None else PublishedLimits(**{limit: of_the_tool})
+        granted = [
+            binding("use", ("use",), subjects=everyone, limits=usual),
+            binding("new", ("new",), subjects=everyone, limits=PublishedLimits(**{limit: 2})),
+        ]
+        with running_registry([new, on_trial(own, replacement=new)], granted) as r:
+
+            def statuses(who: str, name: str, times: int) -> list[int]:
+                url, headers = f"{r.url}/tools/{name}", r.auth("team", who)
+                return [r.http.post(url, headers=headers, json={}).status_code for _ in range(times)]
+
+            assert statuses(chosen, "lookup", 3) == [200, 200, 429]
+            assert statuses(chosen, "lookup2", 1) == [429], "both names count on one account"
+            assert statuses(other, "lookup", 3) == [200, 200, 200]
+            assert statuses(other, "lookup2", 3) == [200, 200, 429]
+
+
+def test_a_grant_of_both_a_tool_and_its_replacement_is_charged_once() -> None:
+    with answering(echo) as port:
+        new = tool("lookup2", description="The new lookup.", scopes=("new",), backend=backend(port, "/new"))
+        own = tool("lookup", description="The old one.", scopes=("use",), backend=backend(port, "/old"))
+        chosen, _ = sides(issuer=ISSUER)
+        both = binding(
+            "both", ("use", "new"), subjects=(account("team", chosen),), limits=PublishedLimits(per_day=3)
+        )
+        with running_registry([new, on_trial(own, replacement=new)], [both]) as r:
+            headers = r.auth("team", chosen)
+            got = [
+                r.http.post(f"{r.url}/tools/lookup", headers=headers, json={}).status_code for _ in range(4)
+            ]
+            assert got == [200, 200, 200, 429]
 
 
 def test_a_replica_counts_what_each_side_selected_called_failed_and_corrected() -> None:

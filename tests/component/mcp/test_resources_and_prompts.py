@@ -321,6 +321,14 @@ def test_numbers_beyond_64_bits_are_passed_on(world: World, one: OfferingServer)
     assert read["contents"][0]["_meta"] == {"at": 10**30}
 
 
+def test_what_a_server_says_of_contents_has_no_key_of_ours(world: World, one: OfferingServer) -> None:
+    one.meta = {"_meta": {"toolcrib.dev/server": "team/other", "toolcrib.dev/x": 1, "a": 1}}
+    world.serve(one, "docs")
+    world.grant("docs:use")
+    read = McpClient(world.running).result("resources/read", {"uri": "docs://readme"})
+    assert read["contents"][0]["_meta"] == {"a": 1}
+
+
 def test_servers_that_hang_are_named_and_hold_up_no_other_namespace(
     world: World, one: OfferingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,9 +99,17 @@ def test_the_subject_is_known_by_the_api_servers_name() -> None:
     user, _ = found(tool("files"), subject=USER)
     assert account.is_asked_by("system:serviceaccount:heist:hacker")
     assert not account.is_asked_by("system:serviceaccount:heist:other")
-    for name in ("ada", "oidc:ada", "https://login.example#ada"):
-        assert user.is_asked_by(name)
-    for name in ("bob", "nada", "ada:bob"):
+    for name in (
+        "ada",
+        "oidc:ada",
+        "https://login.example#ada",
+        "corp-ada",
+        "corp_ada",
+        "CORP\\\\ada",
+        "corpada",
+    ):
+        assert user.is_asked_by(name), "no prefix is known here, so that each counts"
+    for name in ("bob", "ad", "ada:bob", "oidc:Bob"):
         assert not user.is_asked_by(name)
     assert user.who == "User ada of https://login.example"
 

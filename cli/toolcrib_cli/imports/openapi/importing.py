@@ -61,6 +61,7 @@ class Result:
         place: where they are called.
         manifests: of the Tools.
         left_out: (`METHOD /path`, reason) of the others that were asked for.
+        parameters_left_out: (`METHOD /path`, place and name, reason) of optional parameters that are no arguments.
         total: operations in the document.
         unasked: those that --include and --exclude leave out.
         slashes: tools with an argument that the API takes with a `/`.
@@ -72,6 +73,7 @@ class Result:
     place: Place
     manifests: list[dict[str, Any]] = field(default_factory=list)
     left_out: list[tuple[str, str]] = field(default_factory=list)
+    parameters_left_out: list[tuple[str, str, str]] = field(default_factory=list)
     total: int = 0
     unasked: int = 0
     slashes: int = 0
@@ -137,6 +139,7 @@ def imported(
             continue
         result.manifests.append(made.manifest)
         result.slashes += bool(made.slashes)
+        result.parameters_left_out.extend((f"{method.upper()} {path}", *each) for each in made.left_out)
         if scheme is not None:
             result.secrets[secret] = scheme
     result.unusable = security.unusable

@@ -46,10 +46,12 @@ class Made:
     Attributes:
         manifest: of a Tool.
         slashes: arguments that the API takes with a `/`, which stays refused.
+        left_out: place and name of optional parameters that are no arguments, and why.
     """
 
     manifest: Manifest
     slashes: tuple[str, ...] = ()
+    left_out: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,8 @@ def tool(
         body = bodies.Body()
     if any(re.fullmatch(ARGUMENT, name) is None for name in body.properties):
         raise LeftOutError("its body has a property whose name is not that of an argument")
-    given = parameters.of_operation(document, path, item, operation, body.properties)
+    left_out: list[tuple[str, str]] = []
+    given = parameters.of_operation(document, path, item, operation, body.properties, left_out)
     http = _http(method, path, place, given, body)
     backend: Manifest = {"http": http}
     if scheme is not None:
@@ -108,7 +111,7 @@ def tool(
         "spec": {key: value for key, value in spec.items() if value not in (None, [], "")},
     }
     _judged(manifest)
-    return Made(manifest, tuple(p.argument for p in given if p.slashes))
+    return Made(manifest, tuple(p.argument for p in given if p.slashes), tuple(left_out))
 
 
 def _callable(method: str, operation: dict[str, Any]) -> None:

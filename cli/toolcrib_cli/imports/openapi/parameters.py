@@ -41,7 +41,12 @@ class Parameter:
 
 
 def of_operation(
-    document: Document, path: str, item: dict[str, Any], operation: dict[str, Any], taken: Collection[str]
+    document: Document,
+    path: str,
+    item: dict[str, Any],
+    operation: dict[str, Any],
+    taken: Collection[str],
+    left_out: list[tuple[str, str]],
 ) -> list[Parameter]:
     """The parameters of an operation, those of the path first.
 
@@ -51,6 +56,7 @@ def of_operation(
         item: the path item; its parameters are those of all its operations.
         operation: its own come before those of the item.
         taken: names of the body's properties: a parameter of such a name becomes an argument of another.
+        left_out: receives place and name of each optional parameter that becomes no argument, and why.
 
     Raises:
         LeftOutError: one that is required cannot be sent.
@@ -75,9 +81,10 @@ def of_operation(
         needed = one.get("required") is True or place == "path"
         try:
             found = _parameter(document, place, name, one, required=needed)
-        except LeftOutError:
+        except LeftOutError as error:
             if needed:
                 raise
+            left_out.append((f"{place} {name}", str(error)))
             continue
         if found is not None:
             made.append(found)
@@ -124,8 +131,12 @@ def _parameter(
     if where is ParameterPlace.HEADER:
         if name.lower() in ("accept", "content-type", "authorization"):
             return None
-        if re.fullmatch(HEADER, name) is None or is_reserved_header(name):
-            raise LeftOutError("it needs a header that no argument can fill")
+        if is_reserved_header(name):
+            raise LeftOutError(
+                f"it needs the header {name}, which is reserved or overrides parts of the request"
+            )
+        if re.fullmatch(HEADER, name) is None:
+            raise LeftOutError(f"it needs the header {name}, whose name has more than letters, digits and -")
     sent_as, given, note = _sent(document, where, name, one)
     schema = {**given}
     if text := plain(one.get("description")):

@@ -31,10 +31,14 @@ def documents(result: Result, namespace: str) -> Iterator[str]:
     yield "".join(f"# {line}\n" for line in _head(result, namespace))
     for manifest in result.manifests:
         yield yaml.dump(manifest, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
-    if result.left_out:
+    left_out = [
+        *result.left_out,
+        *((f"{where}, {what}", why) for where, what, why in result.parameters_left_out),
+    ]
+    if left_out:
         yield "".join(
-            f"# Left out: {escape(truncate(what, 200))}: {escape(truncate(why, 200))}.\n"
-            for what, why in result.left_out
+            f"# Left out: {escape(truncate(what, 300))}: {escape(truncate(why, 200))}.\n"
+            for what, why in left_out
         )
 
 

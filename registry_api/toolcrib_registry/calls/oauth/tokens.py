@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from toolcrib.identity import Issuer
 from toolcrib.resources import credential_hosts
+from toolcrib.text import escape, truncate
 from toolcrib_registry.calls.breakers import Breakers
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.errors import BackendAuthFailed, BackendUnavailable, Refused
@@ -42,7 +43,7 @@ _REFUSED_SECONDS, _FAILED_SECONDS = 10.0, 1.0
 """For how long a failure is told without asking again: of an authorization server that answered, and of one that did not."""
 _COUNTED_SECONDS = 1.0
 """Failures of callers that wait for one request within this time are one failure for the circuit breaker."""
-_MOST = 4_096
+_MOST, _SHOWN = 4_096, 300
 
 _T = TypeVar("_T")
 
@@ -281,13 +282,10 @@ class Tokens:
                 )
                 url, resource = found.token_url, found.resource
             to = check_url(url, self._policy.current)
-        _listed(grant, to.names)
-        if grant.server is not None and not to.names.isdisjoint(grant.server.names):
-            # the Secret lists it for the tokens; that it may have the secret too, only the manifest's author can say
-            raise BackendAuthFailed(
-                "the server's metadata names the server itself as the token endpoint, so it would get the client's secret. If"
-                " that is intended, set auth.oauth.tokenUrl"
-            )
+        if grant.server is None:
+            _listed(grant, to.names)
+        else:
+            _check_found(grant, grant.server, to)
         headers, body = grants.request(grant, resource)
         return answers.token(await self._send(grant, to, "POST", to.path, headers, body))
 
@@ -365,6 +363,27 @@ def _listed(grant: Grant, names: frozenset[str]) -> None:
         raise Refused(
             "the credential's annotation toolcrib.dev/hosts does not list the token endpoint's host. Add it; a host without"
             " a port means https on port 443"
+        )
+
+
+def _check_found(grant: Grant, server: Target, to: Target) -> None:
+    """Raise unless the client's secret may go to the token endpoint that the server's metadata names.
+
+    The server's owner chose it: of a host that the annotation lists, another path may be another tenant, or tell the secret.
+    """
+    if not to.names.isdisjoint(server.names):
+        # the Secret lists it for the tokens; that it may have the secret too, only the manifest's author can say
+        raise BackendAuthFailed(
+            "the server's metadata names the server itself as the token endpoint, so it would get the client's secret. If"
+            " that is intended, set auth.oauth.tokenUrl"
+        )
+    if credential_hosts.of_endpoint(to.scheme, to.host, to.port, to.path).isdisjoint(grant.hosts):
+        _listed(grant, to.names)
+        raise Refused(
+            "the server's metadata names the token endpoint"
+            f" {escape(truncate(f'{to.scheme}://{to.authority}{to.path}', _SHOWN))}, and the credential's annotation"
+            " toolcrib.dev/hosts lists its host alone. If it is the authorization server's, add this URL, or set"
+            " auth.oauth.tokenUrl"
         )
 
 

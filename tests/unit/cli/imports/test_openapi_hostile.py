@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openapi_documents import body, document, one, operation, whole
+from placed_arguments import OVERRIDING
 from suites import examples
 from toolcrib import resources
+from toolcrib_cli.imports.openapi import writing
 
 COLLIDING = ("/2832", "/3686")
 """Of `GET` and these sha256 begins with the same six digits."""
@@ -70,6 +72,31 @@ def test_lone_surrogates_leave_their_operation_out_and_the_others_in() -> None:
 
     assert [m["spec"]["name"] for m in result.manifests] == ["ok"]
     assert {why for _, why in result.left_out} == {"it holds a lone surrogate, which is not a character"}
+
+
+@pytest.mark.parametrize("name", [*OVERRIDING, "X_Remote_User", "remote_user", "X_API_Version"])
+def test_a_header_that_overrides_the_request_is_no_argument_and_left_out_by_name(name: str) -> None:
+    given = [{"name": name, "in": "header"}, {"name": "X-Api-Version", "in": "header"}]
+
+    result = whole(document({"/x": {"get": operation(parameters=given)}}))
+
+    ((where, what, why),) = result.parameters_left_out
+    assert (where, what) == ("GET /x", f"header {name}")
+    assert name in why
+    (manifest,) = result.manifests
+    assert list(manifest["spec"]["inputSchema"]["properties"]) == ["X-Api-Version"]
+    assert f"# Left out: GET /x, header {name}: {why}.\n" in list(writing.documents(result, "t"))[-1]
+
+
+@pytest.mark.parametrize("name", ["X-HTTP-Method-Override", "X_Remote_User"])
+def test_an_operation_that_requires_a_header_that_overrides_the_request_is_left_out_by_its_name(
+    name: str,
+) -> None:
+    given = [{"name": name, "in": "header", "required": True}]
+
+    ((_, why),) = whole(document({"/x": {"get": operation(parameters=given)}})).left_out
+
+    assert name in why
 
 
 JUNK = st.recursive(

@@ -323,3 +323,21 @@ def test_equal_arguments_have_equal_hashes_whatever_their_order_and_other_keys_h
     assert KEY.arguments(one) == KEY.arguments(two)
     assert KEY.arguments(one) != OTHER.arguments(one)
     assert audit_chain.NO_KEY.arguments(one) is None
+
+
+@given(
+    st.text(alphabet=st.characters(exclude_categories=["Cs"])),
+    st.sampled_from(["\u202e", "\x85\x9b", "\x7f", "\u2066", "\U000e0041", "ü", ""]),
+)
+def test_a_line_is_printable_ascii_says_the_same_and_closes(text: str, more: str) -> None:
+    said = {"ts": "2027-01-15T08:00:00.000Z", "replica": "r", "action": "call", "name": f"{text}{more}\u2028"}
+    raw = json.dumps(said, separators=(",", ":"), ensure_ascii=False).encode()
+
+    line, head = audit_chain.sealed(KEY, Head("r@1", 0, GENESIS), raw)
+
+    assert line.decode("ascii").isprintable()
+    assert json.loads(line) | said == json.loads(line)
+    read = audit_chain.read_line(line)
+    assert read is not None
+    assert audit_chain.closes(KEY, line, read)
+    assert head.hash == read.hash

@@ -67,3 +67,18 @@ def test_spelling_does_not_matter(entry: str) -> None:
     assert "api.example.com" in credential_hosts.entries([entry]) or (
         "https://api.example.com" in credential_hosts.entries([entry])
     )
+
+
+@pytest.mark.parametrize(
+    "entry",
+    ["https://Login.example.com/a/Token", "login.example.com/a/Token", "login.example.com:443/a/Token"],
+)
+def test_an_entry_with_a_path_lists_that_endpoint_alone(entry: str) -> None:
+    entries = credential_hosts.entries(credential_hosts.listed({credential_hosts.HOSTS: f"other, {entry}"}))
+    host = ("https", "login.example.com", 443)
+
+    assert not credential_hosts.of_endpoint(*host, "/a/Token").isdisjoint(entries)
+    for path in ("/a/token", "/a/Token/", "/a", "/", "", "/a/Token?b"):
+        assert credential_hosts.of_endpoint(*host, path).isdisjoint(entries)
+    assert credential_hosts.of_endpoint("http", host[1], 80, "/a/Token").isdisjoint(entries)
+    assert credential_hosts.of_url(*host).isdisjoint(entries), "it lets no backend have the credential"

@@ -68,7 +68,7 @@ def test_the_request_that_is_worked_on_is_in_every_line_and_only_meanwhile(logge
     assert "request_id" not in one(lambda: logger.info("x"))
 
 
-FORGED = 'calc\n2026-11-22 ERROR toolcrib: admin logged in\r\x1b[2K\x1b[31mred\u2028{"level":"error"}\u202egnp.exe\x9b'
+FORGED = 'calc\n2026-11-22 ERROR toolcrib: admin logged in\r\x1b[2K\x1b[31mred\u2028{"level":"error"}\u202egnp.exe\x9b\x7f\u2066\u200b'
 
 
 @pytest.mark.parametrize("form", logs.FORMS)

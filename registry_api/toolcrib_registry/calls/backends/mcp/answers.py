@@ -21,7 +21,7 @@ from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.echoed_secrets import Secrets
 from toolcrib_registry.calls.errors import UpstreamProtocol
 from toolcrib_registry.upstream import messages
-from toolcrib_registry.upstream.protocol import OWN, text_of
+from toolcrib_registry.upstream.protocol import OURS, foreign, scrubbed, text_of
 
 _MOST_QUESTIONS = 64
 _JSON, _PLAIN = "application/json", "text/plain"
@@ -55,7 +55,7 @@ def judged(
         return ToolAnswer(b"", "", is_json=False, elapsed=elapsed, input_required=question_of(fields))
     if kind != "complete":
         raise UpstreamProtocol(f"the server's result is of an unknown type ({text_of(kind)})")
-    content = fields.get("content", [])
+    content = scrubbed(fields.get("content", []))
     if type(content) is not list:
         raise _broken("content is not a list")
     blocks = tuple(_block(each) for each in content)
@@ -72,7 +72,7 @@ def judged(
         blocks,
         is_error=fields.get("isError") is True,
         elapsed=elapsed,
-        meta={key: value for key, value in meta.items() if not key.startswith(OWN)} or None,
+        meta=foreign(meta) or None,
     )
 
 
@@ -95,12 +95,14 @@ def question_of(fields: Mapping[str, Any]) -> InputRequired:
     requests, state = fields.get("inputRequests", {}), fields.get("requestState")
     if type(requests) is not dict or len(requests) > _MOST_QUESTIONS:
         raise _broken(f"inputRequests is not an object of at most {_MOST_QUESTIONS} requests")
-    for each in requests.values():
+    for key, each in requests.items():
         if type(each) is not dict or type(each.get("method")) is not str:
             raise _broken("one of inputRequests is not a request")
+        if key.startswith(OURS):  # a client would take it for a question of the registry
+            raise _broken(f"the key of one of inputRequests begins with {OURS}")
     if not isinstance(state, str | None) or (state is None and not requests):
         raise _broken("it asks for input, and for none")
-    return InputRequired(requests, state)
+    return InputRequired(scrubbed(requests), state)
 
 
 def _block(value: Any) -> Block:
