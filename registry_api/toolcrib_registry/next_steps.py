@@ -48,6 +48,7 @@ NEXT_STEPS: Mapping[str, str] = {
     "wrong_host": "Use a name that the registry serves, or add this one to `allowed_hosts`.",
     "limit_exceeded": "Retry after the seconds in Retry-After. `limit` names the limit that is used up; a binding sets it.",
     "too_many_requests": "Wait until somebody decides. An agent has at most 3 open requests, a namespace 100.",
+    "too_many_subscriptions": "Unsubscribe from resources that you no longer need. A caller follows at most 64 of one server, a namespace 128.",
     "internal": "Search the registry's log for the id in X-Request-Id.",
     "no_backend": "Set `spec.backend` of the Tool. Nothing executes it yet.",
     "policy_stale": f"{_LATER} If it lasts, check that an operator leads and reaches this replica.",
