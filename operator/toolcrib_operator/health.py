@@ -1,12 +1,13 @@
 """`/healthz`, `/readyz` and `/metrics` on one port, of leaders and standbys alike.
 
-A connection lasts one request and at most ten seconds, and there are few: anyone who reaches this port can hold up
-neither probes nor the process. aiohttp has no deadline for headers.
+A connection lasts one request and at most ten seconds, and there are few; the oldest makes room for a new one. So anyone
+who reaches this port can hold up neither probes nor the process. aiohttp has no deadline for headers.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -35,9 +36,10 @@ async def serving(
 
     Args:
         seconds: how long a connection lasts at most.
-        connections: how many there are at one time; further ones are closed.
+        connections: how many there are at one time.
     """
     loop = asyncio.get_running_loop()
+    latest: deque[web.RequestHandler[web.Request]] = deque()
 
     async def healthz(_: web.Request) -> web.Response:
         return web.json_response({"status": "ok", "role": state.role})
@@ -59,10 +61,12 @@ async def serving(
         return response
 
     def accept() -> asyncio.Protocol:
-        if server is None or len(server.connections) >= connections:
-            return _Closed()
+        assert server is not None
         made = server()
         loop.call_later(seconds, end, made)
+        latest.append(made)
+        if len(latest) > connections:
+            end(latest.popleft())
         return made
 
     def end(made: web.RequestHandler) -> None:
@@ -82,11 +86,3 @@ async def serving(
             listener.close()
     finally:
         await runner.cleanup()
-
-
-class _Closed(asyncio.Protocol):
-    """A connection for which there is no place."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.abort()
