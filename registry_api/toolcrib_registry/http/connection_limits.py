@@ -41,8 +41,9 @@ class ConnectionLimits:
 
 
 class ConnectionGate:
-    """Counts the connections of one listener and says who is let in: of one peer at most so many, and never more than
-    are still free of all (`limits/shares.py`).
+    """Counts the connections of one listener and says who is let in.
+
+    One peer has at most so many, and never more than are still free of all (`limits/shares.py`).
 
     Args:
         name: of the listener.

@@ -84,7 +84,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head = None
         self._in_body, self._came, self._due = True, 0, math.inf
         self._place.busy = True
-        self.scope[PLACE] = self._place  # type: ignore[typeddict-unknown-key]
+        self.scope[PLACE] = self._place  # type: ignore[literal-required]
         super().on_headers_complete()
         self._joined.expect_head()
         self.cycle.transport = self._joined  # type: ignore[assignment]
