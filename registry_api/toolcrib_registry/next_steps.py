@@ -47,7 +47,7 @@ NEXT_STEPS: Mapping[str, str] = {
     "unsupported_media_type": "Send `Content-Type: application/json`.",
     "wrong_host": "Use a name that the registry serves, or add this one to `allowed_hosts`.",
     "limit_exceeded": "Retry after the seconds in Retry-After. `limit` names the limit that is used up; a binding sets it.",
-    "too_many_requests": "Wait until somebody decides. An agent has at most 3 open requests, a namespace 100.",
+    "too_many_requests": "Wait until somebody decides. An agent has at most 3 open requests; a namespace has 100, 50 by the agents of one namespace.",
     "too_many_subscriptions": "Unsubscribe from resources that you no longer need. A caller follows at most 64 of one server, a namespace 128.",
     "internal": "Search the registry's log for the id in X-Request-Id.",
     "no_backend": "Set `spec.backend` of the Tool. Nothing executes it yet.",
