@@ -167,7 +167,7 @@ BY_CODE: Mapping[str, type[ToolcribError]] = {
         InvalidRequest,
     ),
     **dict.fromkeys(("tool_error", "input_required"), ToolFailed),
-    **dict.fromkeys(("limit_exceeded", "too_many_requests"), LimitExceeded),
+    **dict.fromkeys(("limit_exceeded", "too_many_requests", "too_many_subscriptions"), LimitExceeded),
     **dict.fromkeys(
         (
             *("backend_auth_failed", "backend_busy", "backend_unavailable", "credential_pending"),

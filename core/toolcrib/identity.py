@@ -187,6 +187,11 @@ class Identity:
         account = self.service_account
         return account[0] if account else None
 
+    @property
+    def tenant(self) -> str:
+        """Namespace of the caller, or its issuer where it has none: callers of one tenant share a tenant's places."""
+        return self.namespace or self.issuer
+
 
 def _service_account(subject: str) -> tuple[str, str] | None:
     if not subject.startswith("system:serviceaccount:"):

@@ -39,7 +39,7 @@ async def serving(
         connections: how many there are at one time.
     """
     loop = asyncio.get_running_loop()
-    latest: deque[web.RequestHandler[web.Request]] = deque()
+    latest: deque[web.RequestHandler] = deque()
 
     async def healthz(_: web.Request) -> web.Response:
         return web.json_response({"status": "ok", "role": state.role})

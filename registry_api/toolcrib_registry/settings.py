@@ -65,8 +65,8 @@ class RegistrySettings(Section):
     )
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = Field(
         default=(),
-        description="Networks (CIDR) of proxies such as ingress controllers and gateways: connections_per_peer does not count for "
-        "them, since one peer stands for many clients. X-Forwarded-For is never read.",
+        description="Networks (CIDR) of proxies such as ingress controllers and gateways: on the agents' listener connections_per_peer does not "
+        "count for them, since one peer stands for many clients. X-Forwarded-For is never read.",
     )
     issuers: tuple[Issuer, ...] = Field(
         default=(), description="Token issuers that are trusted to identify agents."

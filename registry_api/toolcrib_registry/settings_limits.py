@@ -102,14 +102,14 @@ class Limits(Section):
         default=4096,
         ge=1,
         description="Open connections to the agents' listener, at most half of the files that the process "
-        "may open. The other listeners accept at most 256 each. Further connections are closed "
-        "at once.",
+        "may open. Further connections are closed at once. The other listeners accept at most 256 each; there a new "
+        "connection replaces the oldest idle one.",
     )
     connections_per_peer: int = Field(
         default=512,
         ge=1,
-        description="Open connections of one peer address (IPv6: of one /64) to one listener, unless it is "
-        "in trusted_proxies.",
+        description="Open connections of one peer address (IPv6: of one /64) to the agents' listener, unless it is in "
+        "trusted_proxies, and never more than are still free. At most 64 to each other listener.",
     )
     agent_calls: int = Field(
         default=256,

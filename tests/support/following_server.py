@@ -22,6 +22,8 @@ class FollowingServer:
         follows: it tells of changes of single resources.
         logs: what its tool logs during a call: parameters of the notifications.
         followed: URIs of each stream, now.
+        held: URIs whose followers get no answer until `release`.
+        waiting: requests that get none, now.
     """
 
     era: str
@@ -29,9 +31,12 @@ class FollowingServer:
     follows: bool = True
     logs: list[dict[str, Any]] = field(default_factory=list)
     followed: list[tuple[Wire, set[str]]] = field(default_factory=list)
+    held: set[str] = field(default_factory=set)
+    waiting: int = 0
     up: McpUpstream = field(default_factory=McpUpstream)
     _of_session: dict[str, set[str]] = field(default_factory=dict)
     _break: asyncio.Event = field(default_factory=asyncio.Event)
+    _release: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def capabilities(self) -> dict[str, Any]:
@@ -61,6 +66,23 @@ class FollowingServer:
 
         self.up.tell(end)
 
+    def release(self) -> None:
+        """Answer those who follow what is held."""
+
+        async def end() -> None:
+            self._release.set()
+
+        self.up.tell(end)
+
+    async def _hold(self, uris: list[str]) -> None:
+        if self.held.isdisjoint(uris):
+            return
+        self.waiting += 1
+        try:
+            await self._release.wait()
+        finally:
+            self.waiting -= 1
+
     async def _discover(self, wire: Wire) -> None:
         about = {f"{OWN}serverInfo": {"name": "docs", "version": "1"}}
         await wire.result(
@@ -76,6 +98,7 @@ class FollowingServer:
 
     async def _listen(self, wire: Wire) -> None:
         asked = wire.message["params"]["notifications"].get("resourceSubscriptions", [])
+        await self._hold(asked)
         told = [uri for uri in asked if uri in self.uris] if self.follows else []
         await wire.stream()
         params = {"notifications": {"resourceSubscriptions": told}}
@@ -99,6 +122,7 @@ class FollowingServer:
 
     async def _subscribe(self, wire: Wire) -> None:
         uri = wire.message["params"]["uri"]
+        await self._hold([uri])
         if uri not in self.uris:
             await wire.error(-32002, "Resource not found")
             return

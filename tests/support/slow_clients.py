@@ -11,9 +11,12 @@ STEP = 0.05
 
 
 @contextmanager
-def connected(port: int, *, receive_buffer: int | None = None) -> Iterator[socket.socket]:
-    """A connection to a port of loopback."""
+def connected(
+    port: int, *, receive_buffer: int | None = None, source: str = "127.0.0.1"
+) -> Iterator[socket.socket]:
+    """A connection to a port of loopback, from an address of loopback."""
     with socket.socket() as made:
+        made.bind((source, 0))
         if receive_buffer is not None:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         made.settimeout(60)

@@ -87,6 +87,11 @@ class Subject(Model):
         ),
     )
 
+    @property
+    def tenant(self) -> str | None:
+        """As `Identity.tenant`, where the namespace is filled in."""
+        return self.namespace or self.issuer
+
 
 Pattern = Annotated[str, Field(pattern=names.PATTERN, max_length=192)]
 ClusterPattern = Annotated[str, Field(pattern=names.CLUSTER_PATTERN, max_length=256)]

@@ -177,6 +177,11 @@ class PublishedSubject(Wire):
     issuer: str | None = None
     client_id: str | None = None
 
+    @property
+    def tenant(self) -> str | None:
+        """As `Identity.tenant`."""
+        return self.namespace or self.issuer
+
 
 class PublishedLimits(Wire):
     """How much each subject may call by a binding; None: no such limit."""

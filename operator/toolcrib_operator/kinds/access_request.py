@@ -18,6 +18,7 @@ from toolcrib.resources.access_requests import (
     MOST_REASON,
     OPEN_ALL,
     OPEN_EACH,
+    OPEN_TENANT,
     REJECTED,
     AccessRequest,
 )
@@ -118,10 +119,27 @@ def same(tool: str, subject: Subject, namespace: str, objects: Objects) -> Entry
     return next((e for e in mine if is_open(e, objects)), None)
 
 
-def is_full(subject: Subject, namespace: str, objects: Objects) -> bool:
-    """Whether one more would be too many: of the open ones of the subject in all namespaces, or of those of this one."""
+def refusal(subject: Subject, namespace: str, objects: Objects) -> str | None:
+    """Say why one more request would be too many; None: it is not.
+
+    The subject's count in all namespaces, all others in this one. A tenant has at most as many as are still free.
+    """
     mine = sum(is_open(e, objects) for e in _valid(objects) if _request(e).spec.subject == subject)
-    return mine >= OPEN_EACH or sum(is_open(e, objects) for e in _in(namespace, objects)) >= OPEN_ALL
+    if mine >= OPEN_EACH:
+        return (
+            f"You have {mine} open access requests, as many as one agent may. Ask again once one is decided."
+        )
+    tenants = [_request(e).spec.subject.tenant for e in _in(namespace, objects) if is_open(e, objects)]
+    free = OPEN_ALL - len(tenants)
+    if free <= 0:
+        return f"{namespace} has {OPEN_ALL} open access requests. Ask again once people have decided some."
+    if tenants.count(subject.tenant) >= min(OPEN_TENANT, free):
+        whose = f"issuer {subject.issuer}" if subject.namespace is None else f"namespace {subject.namespace}"
+        return (
+            f"Agents of your {whose} have as many open access requests in {namespace} as they may. Ask again once "
+            "people have decided some."
+        )
+    return None
 
 
 def is_over(entry: Entry, objects: Objects, now: float) -> bool:

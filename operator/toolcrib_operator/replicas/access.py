@@ -20,9 +20,9 @@ from toolcrib_operator.kinds import statuses
 from toolcrib_operator.kinds.access_request import (
     ACCESS_REQUEST,
     DECIDED,
-    is_full,
     is_open,
     is_over,
+    refusal,
     same,
     tool_asked,
 )
@@ -115,8 +115,8 @@ class AccessRequests:
             return "refused", "No binding can name this caller, so it cannot ask for access."
         if (there := same(object_name, subject, tool.namespace, self._world)) is not None:
             return "exists", there.ref.key
-        if is_full(subject, tool.namespace, self._world):
-            return "full", ""
+        if (full := refusal(subject, tool.namespace, self._world)) is not None:
+            return "full", full
         if not self._publisher.may_act() or time.monotonic() >= deadline:
             return "failed", LATE
         try:

@@ -64,6 +64,7 @@ async def ask(parts: Parts, asker: Asker, tool_id: str, why: str) -> str:
     except (AccessAbsent, AccessRefused) as error:
         raise lookup.not_found(tool_id) from error
     except AccessFull as error:
-        raise Failure("too_many_requests", "Too many access requests are open.", retry_after=60) from error
+        detail = str(error) or "Too many access requests are open."
+        raise Failure("too_many_requests", detail, retry_after=60) from error
     except AccessFailed as error:
         raise Failure("requests_unavailable", str(error), retry_after=5) from error

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from functools import lru_cache
 
 from toolcrib.identity import Identity
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
 from toolcrib_registry.calls.errors import BackendBusy
 from toolcrib_registry.limits.charge import ROOM_SECONDS
+from toolcrib_registry.limits.shares import Shares
 from toolcrib_registry.outbound import hosts
 from toolcrib_registry.outbound.errors import EgressRefused
 
@@ -46,17 +46,15 @@ class Bulkheads:
     """
 
     def __init__(self, *, together: int = TOGETHER, each: int = EACH, seconds: float = ROOM_SECONDS) -> None:
-        self._together, self._seconds = together, seconds
-        self._most = (each, max(1, each // 2), max(1, each // 4))
-        self._held: dict[tuple[str, ...], int] = {}
-        """Calls by compartment; none that is empty."""
+        self._together, self._each, self._seconds = together, each, seconds
+        self._shares = Shares(together, each, max(1, each // 2), max(1, each // 4))
         self._queues: dict[str, OrderedDict[Path, deque[asyncio.Future[None]]]] = {}
         self.waiting = 0
 
     @property
     def in_progress(self) -> int:
         """Calls that have been let in and have not ended."""
-        return self._held.get((), 0)
+        return self._shares.held.get((), 0)
 
     def room(self, tool: PublishedTool, binding: PublishedBinding | None, caller: Identity) -> Room:
         """Room for a call of `tool` by `caller`, on the strength of `binding`."""
@@ -72,8 +70,8 @@ class Bulkheads:
             BackendBusy: there was none in time, or too many calls wait.
         """
         queues = self._queues.get(path[0], OrderedDict())
-        if path not in queues and self._free(path):  # its own calls come first
-            self._take(path)
+        if path not in queues and self._shares.full(path) is None:  # its own calls come first
+            self._shares.take(path)
             return
         if self.waiting >= WAIT_TOGETHER or len(queues.get(path, ())) >= WAIT_EACH:
             raise _busy("too many calls are waiting for it")
@@ -93,32 +91,15 @@ class Bulkheads:
         finally:
             late.cancel()
 
-    def _free(self, path: Path) -> bool:
-        above = self._together - self.in_progress
-        for compartment, most in zip(_compartments(path)[1:], self._most, strict=True):
-            held = self._held.get(compartment, 0)
-            if held >= min(most, above):
-                return False
-            above = most - held
-        return True
-
-    def _take(self, path: Path) -> None:
-        for compartment in _compartments(path):
-            self._held[compartment] = self._held.get(compartment, 0) + 1
-
     def leave(self, path: Path) -> None:
         """Give the room back; a call that waits for it gets it."""
-        for compartment in _compartments(path):
-            if left := self._held[compartment] - 1:
-                self._held[compartment] = left
-            else:
-                del self._held[compartment]
+        self._shares.leave(path)
         if not self._queues:
             return
         while self._next(path[0]):
             pass
         # those of another backend only where that holds as much as is free of all
-        if self._together - self.in_progress <= self._most[0] + 1:
+        if self._together - self.in_progress <= self._each + 1:
             for backend in list(self._queues):
                 while self._next(backend):
                     pass
@@ -129,13 +110,13 @@ class Bulkheads:
         for path, queue in list(queues.items()):
             while queue and queue[0].done():  # given up just now
                 self._forget(path, queue[0])
-            if not queue or not self._free(path):
+            if not queue or self._shares.full(path) is not None:
                 continue
             turn = queue[0]
             self._forget(path, turn)
             if path in queues:
                 queues.move_to_end(path)
-            self._take(path)
+            self._shares.take(path)
             turn.set_result(None)
             return True
         return False
@@ -151,12 +132,6 @@ class Bulkheads:
             del queues[path]
         if not queues:
             del self._queues[path[0]]
-
-
-@lru_cache(maxsize=1_024)
-def _compartments(path: Path) -> tuple[tuple[str, ...], ...]:
-    """What a call of this path takes room of, the outermost first."""
-    return (), path[:1], path[:2], path
 
 
 class Room:

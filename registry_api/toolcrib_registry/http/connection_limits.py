@@ -5,23 +5,31 @@ from __future__ import annotations
 import contextlib
 import logging
 import resource
+import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
+from toolcrib_registry.limits.shares import Path, Shares
 from toolcrib_registry.settings_limits import Limits
 
 log = logging.getLogger(__name__)
 
 OTHERS = 256
-"""Connections of the listeners that agents do not use: operators, probes and scrapers need a few each."""
+"""Connections of the listeners that agents do not use: operators, probes and scrapers need a few each. One peer has a
+quarter of them at most."""
+PLACE = "toolcrib.connection"
+"""In the scope of a request: its connection's place."""
 _OPEN_FILES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What one listener allows. `trusted` are networks of proxies: there one peer stands for many clients."""
+    """What one listener allows. `trusted` are networks of proxies: there one peer stands for many clients.
+
+    With `replaces`, a connection that finds no place takes that of the oldest idle one, instead of being refused.
+    """
 
     header_seconds: float = 10.0
     body_seconds: float = 10.0
@@ -29,10 +37,13 @@ class ConnectionLimits:
     connections: int = 4096
     per_peer: int = 512
     trusted: tuple[IPv4Network | IPv6Network, ...] = ()
+    replaces: bool = False
 
 
 class ConnectionGate:
     """Counts the connections of one listener and says who is let in.
+
+    One peer has at most so many, and never more than are still free of all (`limits/shares.py`).
 
     Args:
         name: of the listener.
@@ -47,58 +58,91 @@ class ConnectionGate:
         on_closed: Callable[[str], None] = lambda reason: None,
     ) -> None:
         self.name, self.bounds, self.closed = name, bounds or ConnectionLimits(), on_closed
-        self.open = 0
-        self._peers: Counter[str] = Counter()
+        self.shares = Shares(self.bounds.connections, self.bounds.per_peer)
+        self.slots: set[ConnectionSlot] = set()
+
+    @property
+    def open(self) -> int:
+        """Connections that have a place."""
+        return self.shares.held.get((), 0)
 
     def enter(self, address: str, now: float) -> ConnectionSlot | None:
         """A place for a connection from `address`; None where there is none left."""
-        peer = self._peer(address)
-        if self.open >= self.bounds.connections:
-            self.closed("connections")
-            return None
-        if peer is not None:
-            if self._peers[peer] >= self.bounds.per_peer:
-                self.closed("connections_per_peer")
+        path = self._path(address)
+        if (level := self.shares.full(path)) is not None:
+            self.closed("connections_per_peer" if level else "connections")
+            idle = self._oldest_idle(path, level) if self.bounds.replaces else None
+            if idle is None:
                 return None
-            self._peers[peer] += 1
-        self.open += 1
-        return ConnectionSlot(self, peer, now)
+            idle.close()
+        return ConnectionSlot(self, path, now)
 
-    def leave(self, peer: str | None) -> None:
-        """A place is free again."""
-        self.open -= 1
-        if peer is not None:
-            self._peers[peer] -= 1
-            if not self._peers[peer]:
-                del self._peers[peer]
+    def _oldest_idle(self, path: Path, level: int) -> ConnectionSlot | None:
+        """The one whose place a connection of `path` takes: of its own peer, or of one that has more where all are taken."""
+        idle = sorted((slot for slot in self.slots if slot.idle), key=lambda slot: slot.since)
+        if level == 0 and idle:
+            largest, count = Counter(slot.path for slot in idle).most_common(1)[0]
+            if count > self.shares.held.get(path, 0):
+                path = largest
+        return next((slot for slot in idle if slot.path == path), None)
 
-    def _peer(self, address: str) -> str | None:
-        """What connections are counted by: the address, of IPv6 its /64; None for a proxy."""
+    def _path(self, address: str) -> Path:
+        """What connections are counted by: the address, of IPv6 its /64; nothing for a proxy."""
         found = ip_address(address)
         if isinstance(found, IPv6Address):
             found = found.ipv4_mapped or found
         if any(found in network for network in self.bounds.trusted):
-            return None
+            return ()
         if isinstance(found, IPv6Address):
-            return str(ip_network((int(found) >> 64 << 64, 64)))
-        return str(found)
+            return (str(ip_network((int(found) >> 64 << 64, 64))),)
+        return (str(found),)
 
 
 class ConnectionSlot:
-    """One connection's place, from the moment it was accepted; given back once."""
+    """One connection's place, from the moment it was accepted; given back once.
 
-    __slots__ = ("_peer", "accepted", "door")
+    Attributes:
+        since: when it was accepted, or its last answer ended.
+        busy: a request is being answered.
+        connection: closed to make room.
+    """
 
-    def __init__(self, door: ConnectionGate, peer: str | None, accepted: float) -> None:
-        self.door: ConnectionGate | None = door
-        self.accepted = accepted
-        self._peer = peer
+    __slots__ = ("_gate", "accepted", "admitted", "busy", "connection", "path", "since")
+
+    def __init__(self, gate: ConnectionGate, path: Path, accepted: float) -> None:
+        self._gate: ConnectionGate | None = gate
+        self.path, self.accepted, self.since = path, accepted, accepted
+        self.busy = self.admitted = False
+        self.connection: socket.socket | None = None
+        gate.shares.take(path)
+        gate.slots.add(self)
+
+    @property
+    def idle(self) -> bool:
+        """Return True if it may be closed to make room: nothing is asked, and nobody has shown who he is."""
+        return not (self.busy or self.admitted)
+
+    def admit(self) -> None:
+        """Keep it from now on, beside its peer's share: a verified admin uses it."""
+        self.admitted = True
+        if self._gate is not None:
+            self._gate.shares.leave(self.path)
+            self.path = ()
+            self._gate.shares.take(self.path)
 
     def leave(self) -> None:
         """The connection is gone."""
-        if self.door is not None:
-            self.door.leave(self._peer)
-            self.door = None
+        if self._gate is not None:
+            self._gate.shares.leave(self.path)
+            self._gate.slots.discard(self)
+            self._gate = None
+
+    def close(self) -> None:
+        """Close the connection, as its client would, and give its place to another."""
+        self.leave()
+        if self.connection is not None:
+            with contextlib.suppress(OSError):
+                self.connection.shutdown(socket.SHUT_RDWR)
 
 
 def make(
@@ -108,7 +152,8 @@ def make(
     observe: Callable[[str, Callable[[], float]], Callable[[str], None]],
 ) -> ConnectionGate:
     """The door of the listener `name`, counted by what `observe` gives for its name and what reads its connections."""
-    connections = limits.connections if name == "agents" else min(limits.connections, OTHERS)
+    agents = name == "agents"
+    connections = limits.connections if agents else min(limits.connections, OTHERS)
     files = allow_open_files()
     if connections > files // 2:
         log.warning(
@@ -125,8 +170,11 @@ def make(
             limits.body_seconds,
             limits.send_seconds,
             connections,
-            limits.connections_per_peer,
-            tuple(trusted),
+            limits.connections_per_peer
+            if agents
+            else min(limits.connections_per_peer, max(1, connections // 4)),
+            tuple(trusted) if agents else (),
+            replaces=not agents,
         ),
     )
     door.closed = observe(name, lambda: door.open)

@@ -20,7 +20,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from toolcrib_registry.http.connection_limits import ConnectionGate, ConnectionSlot
+from toolcrib_registry.http.connection_limits import PLACE, ConnectionGate, ConnectionSlot
 from toolcrib_registry.http.problems import PROBLEM_JSON, ProblemError
 
 log = logging.getLogger(__name__)
@@ -83,6 +83,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._head = None
         self._in_body, self._came, self._due = True, 0, math.inf
+        self._place.busy = True
+        self.scope[PLACE] = self._place  # type: ignore[literal-required]
         super().on_headers_complete()
         self._joined.expect_head()
         self.cycle.transport = self._joined  # type: ignore[assignment]
@@ -102,6 +104,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         self._joined.flush()
         super().on_response_complete()
+        self._place.busy, self._place.since = not self.cycle.response_complete, self.loop.time()
         if not self._reading:
             self._due = self._idle() if self.cycle.response_complete else math.inf
 
@@ -276,6 +279,7 @@ class Acceptor:
             if place is None:
                 made.close()
                 continue
+            place.connection = made
             made.setblocking(False)
             task = self._loop.create_task(self._settle(made, place))
             self._settling.add(task)

@@ -21,6 +21,7 @@ from toolcrib_registry.failures import Failure
 from toolcrib_registry.http import access_log
 from toolcrib_registry.http.access_log import ASKER, CODE, ROUTE, Exchange
 from toolcrib_registry.http.bodies import BODY, PARSED, Intake, Unreadable
+from toolcrib_registry.http.connection_limits import PLACE
 from toolcrib_registry.http.direct import ABSENT, Asked, Direct
 from toolcrib_registry.http.host_rules import HostRules
 from toolcrib_registry.http.problems import (
@@ -320,6 +321,8 @@ class AdminEdge:
             raise unauthenticated(asker.problem)
         if asker.identity.subject not in self._subjects:
             raise ProblemError("not_admin", "The subject is not listed in adminSubjects.")
+        if (place := scope.get(PLACE)) is not None:
+            place.admit()
 
 
 class OnePort:

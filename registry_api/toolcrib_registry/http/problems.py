@@ -69,6 +69,7 @@ CODES: Mapping[str, tuple[int, str]] = {
     "wrong_host": (421, "Unknown host"),
     "limit_exceeded": (429, "A limit of the grant is used up"),
     "too_many_requests": (429, "Too many access requests are open"),
+    "too_many_subscriptions": (429, "Too many resources are followed"),
     "internal": (500, "Internal error"),
     "no_backend": (503, "The tool has no backend"),
     "policy_stale": (503, "The policy is stale"),

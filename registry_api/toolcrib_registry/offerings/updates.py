@@ -1,4 +1,8 @@
-"""Follows resources at their servers: one stream a server for all who follow some of its resources."""
+"""Follows resources at their servers: one stream for each caller, joined by all who follow one of its resources.
+
+Setting one up may take seconds, so callers wait only for themselves. Streams, and the resources of one server, have
+compartments as calls have (`limits/shares.py`): half for a namespace, a quarter for a caller.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,15 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.calls.backends.authenticating import Caller, owner
 from toolcrib_registry.calls.backends.mcp.requests import McpRequests
 from toolcrib_registry.calls.errors import CallError, ToolError, UpstreamTimeout
+from toolcrib_registry.failures import Failure
+from toolcrib_registry.limits.shares import Path, Shares
 from toolcrib_registry.outbound.errors import OutboundError
 from toolcrib_registry.upstream import reopening
 from toolcrib_registry.upstream.errors import McpFailure, NoticesTooFast
@@ -22,12 +29,12 @@ log = logging.getLogger(__name__)
 OPEN_SECONDS = 5.0
 """For which somebody waits until a server has said that it tells of a resource."""
 MOST_URIS, MOST_STREAMS = 256, 1_024
-"""Resources of one server that are followed, and servers."""
+"""Resources of one server that are followed, and streams to all."""
 _UPDATED = "notifications/resources/updated"
 
 Told = Callable[[], None]
-_Key = tuple[str, str, tuple[Any, ...] | None]
-"""Id and route of what stands for a server's resources, and whose own stream it is (None: everybody's)."""
+_Key = tuple[str, str, tuple[Any, ...]]
+"""Id and route of what stands for a server's resources, and whose stream it is."""
 
 
 class NotTold(ToolError):
@@ -47,6 +54,8 @@ class Updates:
     def __init__(self, requests: McpRequests) -> None:
         self._requests = requests
         self._sources: dict[_Key, _Source] = {}
+        self._streams = Shares(MOST_STREAMS, MOST_STREAMS // 2, MOST_STREAMS // 4)
+        self._uris = Shares(MOST_STREAMS * MOST_URIS, MOST_URIS, MOST_URIS // 2, MOST_URIS // 4)
 
     def __len__(self) -> int:
         return len(self._sources)
@@ -61,76 +70,138 @@ class Updates:
             told: also called where changes may have been missed.
 
         Raises:
-            NotTold: the server does not tell of this resource, or too much is followed.
+            NotTold: the server does not tell of this resource.
+            Failure: the caller, its namespace, or all together follow as much as they may.
             CallError: it does not answer.
         """
-        whose = owner(part.backend, caller)
-        key = (part.tool_id, part.route_digest, whose)
+        identity, own = caller.identity, owner(part.backend, caller) is not None
+        server = (part.tool_id, part.route_digest)
+        key = (*server, identity.cache_key)
+        followers = (identity.tenant, identity.account)
+        # a server that knows its callers tells each of its own resources
+        path = (" ".join((*server, identity.account) if own else server), *followers)
         source = self._sources.get(key)
+        if not own and (source is None or not source.tells(uri)):
+            others = (other for (*at, _), other in self._sources.items() if tuple(at) == server)
+            source = next((other for other in others if other.tells(uri)), source)
+        if source is None or not source.follows(uri):
+            _check(self._uris, path, _URIS)
         if source is None:
-            if len(self._sources) >= MOST_STREAMS:
-                raise NotTold
-            source = self._sources[key] = _Source(
-                self._requests, part, Caller(caller.identity, "") if whose is None else caller
-            )
-        try:
-            return await source.follow(uri, told, lambda: self._end(key, source))
-        finally:
-            self._end(key, source)
+            _check(self._streams, followers, _STREAMS)
+            self._streams.take(followers)
+            asks = caller if own else Caller(identity, "")
+            left = partial(self._end, key, followers)
+            source = self._sources[key] = _Source(self._requests, part, asks, self._uris, left)
+        return await source.follow(uri, told, path)
 
     async def close(self) -> None:
         """End all streams."""
         sources, self._sources = list(self._sources.values()), {}
         await asyncio.gather(*(source.close() for source in sources))
 
-    def _end(self, key: _Key, source: _Source) -> None:
+    def _end(self, key: _Key, path: Path) -> None:
         """Forget a stream that nobody needs."""
-        if source.idle and self._sources.get(key) is source:
-            del self._sources[key]
+        if (source := self._sources.pop(key, None)) is not None:
+            self._streams.leave(path)
             source.stop()
 
 
-class _Source:
-    """What is followed at one server."""
+_STREAMS = (
+    "All streams to servers that tell of resources are in use. Retry later.",
+    "Callers of your namespace, or of your issuer, follow resources of as many servers as they may. Retry later.",
+    "You follow resources of as many servers as you may. Unsubscribe from all resources of a server first.",
+)
+_URIS = (
+    _STREAMS[0],
+    "As many resources of this server are followed as may be. Retry later.",
+    "Callers of your namespace, or of your issuer, follow as many resources of this server as they may. Retry later.",
+    "You follow as many resources of this server as you may. Unsubscribe from another one first.",
+)
 
-    def __init__(self, requests: McpRequests, part: PublishedTool, caller: Caller) -> None:
+
+def _check(shares: Shares, path: Path, refusals: tuple[str, ...]) -> None:
+    """Raise Failure where no place is left, with the sentence of the compartment that is full."""
+    if (level := shares.full(path)) is not None:
+        raise Failure("too_many_subscriptions", refusals[level])
+
+
+class _Source:
+    """One caller's stream of a server, and all who follow what it tells of.
+
+    A resource takes a place of who opened it; if that one leaves, of one who stays.
+
+    Args:
+        places: of followed resources.
+        left: called when nobody follows anything any more.
+    """
+
+    def __init__(
+        self,
+        requests: McpRequests,
+        part: PublishedTool,
+        caller: Caller,
+        places: Shares,
+        left: Callable[[], None],
+    ) -> None:
         self._requests, self._part, self._caller = requests, part, caller
-        self._followers: dict[str, dict[object, Told]] = {}
+        self._places, self._left = places, left
+        self._followers: dict[str, dict[object, tuple[Told, Path]]] = {}
+        self._payers: dict[str, Path] = {}
+        """Whose place each resource takes."""
+        self._uris: set[str] = set()
+        """The resources that the stream tells of, and somebody follows."""
         self._stream: asyncio.Task[None] | None = None
         self._ended: set[asyncio.Task[None]] = set()
         self._lock = asyncio.Lock()
-        self._waiting = 0
 
-    @property
-    def idle(self) -> bool:
-        """Whether nobody follows anything, nor is about to."""
-        return not self._followers and not self._waiting
+    def follows(self, uri: str) -> bool:
+        """Return True if somebody follows a resource here, or waits for the server to tell of it."""
+        return uri in self._followers
 
-    async def follow(self, uri: str, told: Told, left: Callable[[], None]) -> Callable[[], None]:
-        self._waiting += 1
+    def tells(self, uri: str) -> bool:
+        """Return True if the stream tells of a resource."""
+        return self._stream is not None and not self._stream.done() and uri in self._uris
+
+    async def follow(self, uri: str, told: Told, path: Path) -> Callable[[], None]:
+        """Have `told` called. Whoever opens a resource takes a place of `path`."""
+        leave = self._join(uri, told, path)
         try:
-            async with self._lock:
-                if uri not in self._followers or self._stream is None or self._stream.done():
-                    await self._widened(uri)
-                follower = object()
-                self._followers.setdefault(uri, {})[follower] = told
-        finally:
-            self._waiting -= 1
+            if not self.tells(uri):
+                async with self._lock:
+                    if not self.tells(uri):
+                        await self._widen(uri)
+        except BaseException:
+            leave()
+            raise
+        return leave
+
+    def _join(self, uri: str, told: Told, path: Path) -> Callable[[], None]:
+        if uri not in self._followers:
+            self._places.take(path)
+            self._payers[uri], self._followers[uri] = path, {}
+        followers, follower = self._followers[uri], object()
+        followers[follower] = told, path
 
         def leave() -> None:
-            followers = self._followers.get(uri, {})
-            followers.pop(follower, None)
+            if followers.pop(follower, None) is None:
+                return
+            paths = [path for _, path in followers.values()]
+            if self._payers[uri] not in paths:
+                self._places.leave(self._payers.pop(uri))
+                if paths:
+                    self._payers[uri] = paths[0]
+                    self._places.take(paths[0])
             if not followers:
-                self._followers.pop(uri, None)
-                left()
+                del self._followers[uri]
+                self._uris.discard(uri)
+            if not self._followers:
+                self._left()
 
         return leave
 
-    async def _widened(self, uri: str) -> None:
-        """Another stream, of all that is followed and this; the former one ends once there is the other."""
-        uris = tuple(dict.fromkeys((*self._followers, uri)))
-        if len(uris) > MOST_URIS:
-            raise NotTold
+    async def _widen(self, uri: str) -> None:
+        """Open another stream, of all that this one tells of and of `uri`; end the former one once there is the other."""
+        uris = (*sorted(self._uris), uri)
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         stream = asyncio.create_task(self._run(uris, opened))
         try:
@@ -143,6 +214,7 @@ class _Source:
             self._stop(stream)
             raise
         former, self._stream = self._stream, stream
+        self._uris = {each for each in uris if each in self._followers}
         if former is not None:
             self._stop(former)
 
@@ -209,10 +281,10 @@ class _Source:
             return
         for uri, followers in list(self._followers.items()):
             if changed == uri or changed.startswith(f"{uri.rstrip('/')}/"):
-                for told in list(followers.values()):
+                for told, _ in list(followers.values()):
                     told()
 
     def _tell_all(self) -> None:
         for followers in list(self._followers.values()):
-            for told in list(followers.values()):
+            for told, _ in list(followers.values()):
                 told()

@@ -2,7 +2,7 @@
 
 AccessError
 ├── AccessAbsent    no such tool may be asked for
-├── AccessFull      the caller, or the namespace, has too many open requests
+├── AccessFull      the caller, its tenant, or the namespace, has too many open requests; the message says which
 ├── AccessRefused   no binding can name this caller
 └── AccessFailed    nobody took the request in time; the message says whether it may still come
 """

@@ -40,7 +40,8 @@ from toolcrib_registry.policy.state import PolicyState
 BATCH = 50
 """Entries handed out at a time."""
 ASKED_EACH = 3
-"""Access requests of one caller that may wait at one time."""
+"""Access requests of one caller that may wait at one time. Callers of one tenant have half of all places, and never more
+than are still free."""
 
 
 @dataclass(slots=True, eq=False)
@@ -103,9 +104,17 @@ class OutboxQueue:
         """As `AccessDesk`."""
         waits = [w.asked for w in self._waiting.values() if isinstance(w.asked, AccessAsked)]
         if sum(each.subject == asked.subject for each in waits) >= ASKED_EACH:
-            raise AccessFull
-        if len(waits) >= self._capacity:
+            raise AccessFull(
+                f"{ASKED_EACH} of your access requests are waiting for the operator. Retry later."
+            )
+        free = self._capacity - len(waits)
+        if free <= 0:
             raise AccessFailed("Too many access requests are waiting for the operator. Retry later.")
+        mine = asked.subject.tenant
+        if sum(each.subject.tenant == mine for each in waits) >= min(max(1, self._capacity // 2), free):
+            raise AccessFull(
+                "Too many access requests of your namespace, or issuer, are waiting for the operator. Retry later."
+            )
         with self._queued(asked, lambda: True) as waiting:
             await self._until(lambda: waiting.ack is not None, waiting.deadline)
         ack = waiting.ack

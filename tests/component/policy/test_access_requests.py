@@ -22,9 +22,11 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def ask(r: RunningRegistry, tool_id: str, why: str = "to see", account: str = "hacker") -> httpx.Response:
+def ask(
+    r: RunningRegistry, tool_id: str, why: str = "to see", account: str = "hacker", namespace: str = "team"
+) -> httpx.Response:
     body = {"tool_id": tool_id, "why": why}
-    return r.http.post(r.url + "/v1/access-requests", headers=r.auth("team", account), json=body)
+    return r.http.post(r.url + "/v1/access-requests", headers=r.auth(namespace, account), json=body)
 
 
 def taken(r: RunningRegistry, count: int = 1) -> tuple[AccessEntry, ...]:
@@ -130,6 +132,21 @@ def test_a_flood_of_one_caller_holds_three_places_and_no_more(pool: ThreadPoolEx
         for entry in entries:
             tell(r, entry, "absent")
         assert [w.result(30).status_code for w in waits] == [404] * 3
+
+
+def test_many_accounts_of_one_namespace_leave_half_of_the_places_to_others(
+    pool: ThreadPoolExecutor,
+) -> None:
+    with running_registry(TOOLS, [HACKER], limits=Limits(registrations=4)) as r:
+        waits = [pool.submit(ask, r, HIDDEN, account=f"bot-{n}") for n in range(2)]
+        taken(r, 2)
+        refused = ask(r, HIDDEN, account="bot-2")
+        assert (refused.status_code, refused.json()["code"]) == (429, "too_many_requests")
+        assert refused.json()["detail"].startswith("Too many access requests of your namespace")
+        waits.append(pool.submit(ask, r, HIDDEN, namespace="other"))
+        for entry in taken(r, 3):
+            tell(r, entry, "created", "team/secret-1")
+        assert [wait.result(30).status_code for wait in waits] == [200] * 3
 
 
 def test_a_suspended_caller_is_answered_by_the_same_way_and_asks_for_nothing(

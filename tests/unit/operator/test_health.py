@@ -45,20 +45,16 @@ async def test_a_connection_lasts_one_request_and_a_moment(sent: bytes) -> None:
             assert (answer.status, answer.headers["Connection"]) == (200, "close")
 
 
-async def test_connections_beyond_their_number_are_closed_and_later_ones_served() -> None:
+async def test_a_probe_takes_the_place_of_the_oldest_connection_where_all_are_held() -> None:
     async with (
         asyncio.timeout(60),
-        serving(state(), Propagated(), "127.0.0.1", 0, seconds=0.5, connections=3) as port,
+        serving(state(), Propagated(), "127.0.0.1", 0, seconds=600, connections=3) as port,
     ):
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        with contextlib.suppress(ConnectionError):
-            assert await reader.read() == b""
-        writer.close()
-        assert not any(held_reader.at_eof() for held_reader, _ in held)
-        for reader, writer in held:
-            with contextlib.suppress(ConnectionError):
-                await reader.read()
-            writer.close()
         async with aiohttp.ClientSession() as session:
             assert (await session.get(f"http://127.0.0.1:{port}/healthz")).status == 200
+        with contextlib.suppress(ConnectionError):
+            assert await held[0][0].read() == b""
+        assert not any(reader.at_eof() for reader, _ in held[1:])
+        for _, writer in held:
+            writer.close()

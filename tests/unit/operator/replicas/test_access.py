@@ -10,7 +10,14 @@ import pytest
 
 from manifests import binding, manifest, tool
 from operator_harness import MemoryReplica
-from toolcrib.resources.access_requests import KEPT_SECONDS, LONGEST_SECONDS, OPEN_ALL, REJECTED, words
+from toolcrib.resources.access_requests import (
+    KEPT_SECONDS,
+    LONGEST_SECONDS,
+    OPEN_ALL,
+    OPEN_TENANT,
+    REJECTED,
+    words,
+)
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.resources.conditions import timestamp
 from toolcrib.wire.outbox import AccessEntry
@@ -175,14 +182,55 @@ async def test_a_caller_that_no_binding_can_name_is_refused() -> None:
         assert parts.objects.made == []
 
 
-async def test_three_of_a_subject_and_a_hundred_of_a_namespace_are_open_even_when_asked_at_one_time() -> None:
+async def test_three_of_a_subject_are_open_even_when_asked_at_one_time() -> None:
     async with running() as parts:
         names = ("calculator", "files", "one", "two", "three")
         found = await asyncio.gather(*(parts.ask(f"heist/{name}") for name in names))
         assert sorted(outcome for outcome, _ in found) == ["created"] * 3 + ["full"] * 2
-        each = (OTHER.model_copy(update={"name": f"n{number}"}) for number in range(OPEN_ALL))
-        found = [await parts.ask(subject=subject) for subject in each]
-        assert [outcome for outcome, _ in found] == ["created"] * (OPEN_ALL - 3) + ["full"] * 3
+        assert {words.partition(",")[0] for outcome, words in found if outcome == "full"} == {
+            "You have 3 open access requests"
+        }
+
+
+@pytest.mark.parametrize(
+    "tenant",
+    [
+        {"kind": SubjectKind.SERVICE_ACCOUNT, "namespace": "flood"},
+        {"kind": SubjectKind.USER, "issuer": "https://login.example"},
+        {"kind": SubjectKind.OAUTH_CLIENT, "issuer": "https://login.example"},
+    ],
+)
+async def test_many_accounts_of_one_tenant_leave_half_of_a_namespaces_requests_to_others(
+    tenant: dict[str, Any],
+) -> None:
+    name = "client_id" if tenant["kind"] is SubjectKind.OAUTH_CLIENT else "name"
+    async with running() as parts:
+        found = []
+        for number in range(40):
+            subject = PublishedSubject(**tenant, **{name: f"n{number}"})
+            found += [await parts.ask(f"heist/{tool}", subject) for tool in ("calculator", "files", "one")]
+        outcomes = [outcome for outcome, _ in found]
+        assert outcomes == ["created"] * OPEN_TENANT + ["full"] * (len(found) - OPEN_TENANT)
+        assert found[-1][1].startswith("Agents of your ")
+        assert f"{tenant.get('namespace') or tenant['issuer']} have as many" in found[-1][1]
+        assert (await parts.ask())[0] == "created"
+        assert (await parts.ask(subject=OTHER))[0] == "created"
+
+
+async def test_a_hundred_requests_of_a_namespace_are_open_and_each_next_tenant_finds_fewer_places() -> None:
+    async with running() as parts:
+        counts = []
+        for tenant in range(9):
+            each = (
+                PublishedSubject(kind=SubjectKind.SERVICE_ACCOUNT, namespace=f"t{tenant}", name=f"n{n}")
+                for n in range(OPEN_ALL)
+            )
+            found = [(await parts.ask(subject=subject))[0] for subject in each]
+            counts.append(found.count("created"))
+        assert counts == [50, 25, 13, 6, 3, 2, 1, 0, 0]
+        assert sum(counts) == OPEN_ALL
+        outcome, words = await parts.ask()
+        assert (outcome, words.partition(".")[0]) == ("full", "heist has 100 open access requests")
 
 
 async def test_an_agent_has_three_open_requests_over_all_namespaces() -> None:
@@ -190,7 +238,7 @@ async def test_an_agent_has_three_open_requests_over_all_namespaces() -> None:
         parts.world.upsert("Namespace", namespace("vault"))
         for name in ("calculator", "files", "one"):
             assert (await parts.ask(f"heist/{name}"))[0] == "created"
-        assert await parts.ask("vault/secret") == ("full", "")
+        assert (await parts.ask("vault/secret"))[0] == "full"
         assert (await parts.ask("vault/secret", OTHER))[0] == "created"
 
 

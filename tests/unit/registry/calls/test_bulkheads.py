@@ -191,13 +191,13 @@ def test_room_is_never_exceeded_nor_left_unused_while_somebody_waits_for_it(
             else:
                 draw.shuffle(calls.ends)
                 await calls.end(draw.randint(1, 6))
-            held = made._held
+            held = made._shares.held
             assert made.in_progress == calls.inside.total() <= together
             assert all(held.get((b,), 0) <= each for b in "ab")
             waiting = [path for queues in made._queues.values() for path in queues]
-            assert not any(made._free(path) for path in waiting)
+            assert all(made._shares.full(path) is not None for path in waiting)
         await calls.end_all()
-        assert not made._held
+        assert not made._shares.held
         assert not made._queues
 
     asyncio.run(run())
