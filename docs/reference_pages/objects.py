@@ -27,7 +27,8 @@ CONDITIONS = (
     (
         "FallbackUsable",
         "Tool with `fallback`",
-        "Each fallback exists, is in use, is idempotent, has the same scopes and no wider effects by its hints, and does not lead back. It changes neither Ready nor any list.",
+        "Each fallback exists, is in use, is idempotent, has the same scopes and no wider effects by its hints, and does not "
+        "lead back. It changes neither Ready nor any list.",
     ),
     ("Propagated", "bindings", "Every registry replica has confirmed this generation."),
     ("Expired", "bindings", "`expiresAt` has passed."),
