@@ -81,7 +81,7 @@ def section() -> str:
     rows += [
         "| `additional properties 'x' not allowed` | There is no value `x` at that place: look for its name in the tables above |",
         "| `missing property 'x'` | `x` is null, which takes its default away: leave it out to have the default, or write a value |",
-        "| `got null, want string` (or another type) | Leave it out, or write a value. In maps only users and groups of `podSecurityContext` may be null |",
+        "| `got null, want string` (or another type) | Leave it out, or write a value. In maps only ids of `podSecurityContext` may be null |",
         "| `got string, want integer` (or another type) | Write a value of that type; with `--set-string` everything is text |",
         "| `value must be one of …` | Take one of those listed |",
         "| `does not match pattern …` | Write the value as the table below says |",
