@@ -1,5 +1,6 @@
 """`toolcrib client config --write` where the file is no usual one, or somebody else writes it: it stays as it is."""
 
+import json
 import os
 import socket
 import stat
@@ -13,8 +14,10 @@ import pytest
 from realparts import loaded
 from realparts.required import required
 from toolcrib_cli import main as cli
-from toolcrib_cli.errors import Exit
+from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.mcp_clients import edits
+from toolcrib_cli.mcp_clients.edits import write
+from toolcrib_cli.mcp_clients.entries import Client
 
 ADDED = ("client", "config", "cursor", "--url", "https://toolcrib.example.com", "--write", "--file")
 
@@ -136,3 +139,47 @@ def test_a_link_in_the_way_of_the_new_file_is_not_followed(tmp_path: Path) -> No
     assert theirs.read_text() == "kept"
     assert "toolcrib" in file.read_text()
     assert {p.name for p in tmp_path.iterdir()} == {"theirs", "mcp.json", ".mcp.json.new"}
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        "1.0",
+        "1e400",
+        "-0",
+        "-0.0",
+        "0.10",
+        "1E+2",
+        "12345678901234567890.12345678901234567890",
+        "9" * 25,
+        "7" * 5_000,
+    ],
+)
+def test_numbers_of_others_stay_as_they_are_written(tmp_path: Path, number: str) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text(
+        f'{{"a": {number}, "b": [{number}, "{number}"], "mcpServers": {{"other": {{"timeout": {number}}}}}}}'
+    )
+
+    write(file, Client.CURSOR, "toolcrib", {"command": "toolcrib"})
+
+    text = file.read_text()
+    assert text.count(number) == 4
+    read = json.loads(text, parse_int=str, parse_float=str)
+    assert read == {
+        "a": number,
+        "b": [number, number],
+        "mcpServers": {"other": {"timeout": number}, "toolcrib": {"command": "toolcrib"}},
+    }
+    assert not write(file, Client.CURSOR, "toolcrib", {"command": "toolcrib"}).changed
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "01", "1.", "+1"])
+def test_a_file_with_what_is_no_number_of_json_is_left_as_it_is(tmp_path: Path, number: str) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text(before := f'{{"a": {number}}}')
+
+    with pytest.raises(CliError, match="was not changed"):
+        write(file, Client.CURSOR, "toolcrib", {"command": "toolcrib"})
+
+    assert file.read_text() == before
