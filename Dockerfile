@@ -47,9 +47,11 @@ RUN set -eu; \
     cp -a /own/opt/toolcrib/. /opt/toolcrib/; \
     tools/bin/pip --python /opt/toolcrib/bin/python check
 
-# A stage of its own, so that it is rebuilt only when the requirements or the version change.
+# A stage of its own, so that it is rebuilt only when the requirements, the version or the files of others change.
 FROM dependencies AS materials
 COPY pyproject.toml core/toolcrib/version.py ./
+COPY cli/toolcrib_cli/local/api_docs/assets cli/toolcrib_cli/local/api_docs/assets
+COPY registry_api/toolcrib_registry/model registry_api/toolcrib_registry/model
 COPY requirements/sbom.py requirements/sbom.py
 RUN --mount=type=bind,from=base,target=/base \
     tools/bin/python requirements/sbom.py --python /opt/toolcrib/bin/python --root /base > sbom.cdx.json

@@ -3,11 +3,14 @@
     python requirements/sbom.py --python /opt/toolcrib/bin/python --root /base > sbom.cdx.json
 
 CycloneDX 1.6 JSON. Python distributions come from `cyclonedx-py environment`, with their licences; Debian packages
-from dpkg's own status below `--root`, with those of their machine-readable copyright files. Checked against
-CycloneDX's schema before it is written. Runs in the build stage: nothing of it is in the image.
+from dpkg's own status below `--root`, with those of their machine-readable copyright files. What the wheel carries of
+others (Swagger UI, the embedding model) comes from the sources. Checked against CycloneDX's schema before it is written.
+Runs in the build stage: nothing of it is in the image.
 """
 
 import argparse
+import gzip
+import hashlib
 import json
 import re
 import subprocess
@@ -17,9 +20,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
-
+_ASSETS = Path("cli/toolcrib_cli/local/api_docs/assets")
+_MODEL = Path("registry_api/toolcrib_registry/model")
 _MOST_LICENCES = 20
 
 
@@ -29,6 +31,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--python", required=True, help="the interpreter of the environment")
     parser.add_argument("--root", type=Path, default=Path("/"), help="the base image's file system")
     options = parser.parse_args(arguments)
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
     text = json.dumps(bill(options.python, options.root), indent=1, sort_keys=True)
     wrong = JsonStrictValidator(SchemaVersion.V1_6).validate_str(text)
     if wrong is not None:
@@ -50,6 +55,7 @@ def bill(python: str, root: Path, project: Path = Path()) -> dict[str, Any]:
     own["purl"] = f"pkg:pypi/{own['name']}@{own['version']}"
     components: list[dict[str, Any]] = document["components"]
     components.append(_client(own))
+    components += (swagger_ui(project), embedding_model(project))
     components.append(_interpreter(python))
     release = dict(_os_release(root))
     if release:
@@ -75,6 +81,57 @@ def _client(own: dict[str, Any]) -> dict[str, Any]:
     purl = f"pkg:pypi/{name}@{own['version']}"
     about = {"bom-ref": purl, "name": name, "version": own["version"], "purl": purl}
     return {"type": "library", "licenses": [{"license": {"id": "Apache-2.0"}}], **about}
+
+
+def swagger_ui(project: Path) -> dict[str, Any]:
+    """The files of the API's pages; the script says of which version."""
+    script = gzip.decompress((project / _ASSETS / "swagger-ui-bundle.js.gz").read_bytes())
+    said = re.findall(rb'PACKAGE_VERSION:"([0-9.]+)"', script)
+    if len(said) != 1:
+        raise ValueError("swagger-ui-bundle.js does not say its version")
+    name, version = "swagger-ui-dist", said[0].decode()
+    purl = f"pkg:npm/{name}@{version}"
+    files = sorted(each for each in (project / _ASSETS).iterdir() if "swagger-ui" in each.name)
+    return {
+        "type": "library",
+        "bom-ref": purl,
+        "name": name,
+        "version": version,
+        "purl": purl,
+        "licenses": [{"license": {"id": "Apache-2.0"}}],
+        "components": [_file(each, purl) for each in files],
+    }
+
+
+def embedding_model(project: Path) -> dict[str, Any]:
+    """The packaged model, by its digest: it has no other version."""
+    folder = project / _MODEL
+    licence = [{"license": {"id": "Apache-2.0"}}]
+    files = [_file(folder / name, "toolcrib-embedding-model") for name in ("model.onnx", "tokenizer.json")]
+    version = files[0]["hashes"][0]["content"]
+    if version not in (folder / "MODEL_CARD.md").read_text():
+        raise ValueError("MODEL_CARD.md is of another model.onnx")
+    base = {
+        "type": "machine-learning-model",
+        "name": "sentence-transformers/all-MiniLM-L6-v2",
+        "licenses": licence,
+    }
+    return {
+        "type": "machine-learning-model",
+        "bom-ref": f"toolcrib-embedding-model@{version}",
+        "name": "toolcrib-embedding-model",
+        "version": version,
+        "purl": f"pkg:generic/toolcrib-embedding-model@{version}",
+        "licenses": licence,
+        "pedigree": {"ancestors": [base]},
+        "components": files,
+    }
+
+
+def _file(path: Path, of: str) -> dict[str, Any]:
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    hashes = [{"alg": "SHA-256", "content": digest}]
+    return {"type": "file", "bom-ref": f"{of}#{path.name}", "name": path.name, "hashes": hashes}
 
 
 def _interpreter(python: str) -> dict[str, Any]:

@@ -184,6 +184,23 @@ def test_the_bill_of_materials_names_exactly_what_is_installed(engine: docker.En
     assert {"debian"} == {c["name"] for c in parts if c["type"] == "operating-system"}
 
 
+def test_the_bill_of_materials_lists_what_the_wheel_carries_of_others(
+    engine: docker.Engine, bill: Any
+) -> None:
+    carried = {
+        c["name"]: c
+        for c in bill["components"]
+        if c["name"] in ("swagger-ui-dist", "toolcrib-embedding-model")
+    }
+
+    assert len(carried) == 2
+    for each in carried.values():
+        assert (each["licenses"], bool(each["version"])) == ([{"license": {"id": "Apache-2.0"}}], True)
+        for file in each["components"]:
+            (line,) = shell(engine, f"find /opt/toolcrib -name {file['name']} -exec sha256sum {{}} +")
+            assert line.split()[0] == file["hashes"][0]["content"]
+
+
 def test_every_distribution_states_its_licence_and_most_packages_do(bill: Any) -> None:
     without = [c for c in bill["components"] if c["type"] == "library" and not c.get("licenses")]
 
