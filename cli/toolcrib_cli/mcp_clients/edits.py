@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import secrets
 import stat
 import tomllib
 from collections.abc import Callable, Sequence
@@ -113,8 +114,25 @@ def _json(text: str, holder: str, name: str, entry: dict[str, Any]) -> str:
             raise ValueError("it has a duplicate key")
         return dict(pairs)
 
+    def constant(written: str) -> None:
+        raise ValueError(f"{written} is not JSON")
+
+    # numbers go back as they are written: Python's would be rounded (1e400, 0.10) or refused (5,000 digits)
+    numbers: list[str] = []
+    mark = f"\0{secrets.token_hex(8)}:"
+
+    def number(written: str) -> str:
+        numbers.append(written)
+        return f"{mark}{len(numbers) - 1}"
+
+    hooks: dict[str, Any] = {
+        "object_pairs_hook": unique,
+        "parse_int": number,
+        "parse_float": number,
+        "parse_constant": constant,
+    }
     try:
-        config = json.loads(text, object_pairs_hook=unique) if text else {}
+        config = json.loads(text, **hooks) if text else {}
     except json.JSONDecodeError as error:
         raise ValueError(f"it is not plain JSON, perhaps because of comments ({error})") from error
     servers = config.setdefault(holder, {}) if isinstance(config, dict) else None
@@ -125,7 +143,10 @@ def _json(text: str, holder: str, name: str, entry: dict[str, Any]) -> str:
     servers[name] = entry
     found = re.search(r"^([ \t]+)\S", text, re.MULTILINE)
     indent = found.group(1) if found else "  "
-    return json.dumps(config, indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
+    made = json.dumps(config, indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
+    return re.sub(
+        f'"{re.escape(json.dumps(mark)[1:-1])}([0-9]+)"', lambda found: numbers[int(found[1])], made
+    )
 
 
 def _toml(text: str, holder: str, name: str, entry: dict[str, Any]) -> str:
