@@ -253,13 +253,14 @@ GUARANTEES = {
         component/governance/test_revocation_in_flight.py component/governance/test_revocation_of_reads.py
         component/governance/test_search_subset.py component/governance/test_suspension.py component/governance/test_territory.py
         component/governance/test_time.py component/identity/test_fail_closed_matrix.py component/local/test_hosts.py component/local/test_try.py
-        component/mcp/test_as_every_call.py component/mcp/test_hidden_offerings.py component/mcp/test_replicas.py
-        component/mcp/test_revocation_in_flight.py component/memory/test_through_a_registry.py unit/bench/test_log_growth.py
-        unit/cli/memory/test_caller.py unit/cli/memory/test_settings.py unit/cli/test_audit.py unit/cli/test_hosts_file.py
-        unit/cli/test_three_way_merge.py unit/core/audit/test_anchors.py unit/core/audit/test_decider_version.py unit/core/audit/test_mac.py
-        unit/core/audit/test_parts_of_servers.py unit/core/audit/test_policy_records.py unit/core/audit/test_suggestions.py
-        unit/core/test_authorizer_chain.py unit/operator/kinds/test_denials_held.py unit/operator/kinds/test_running.py
-        unit/operator/workloads/test_tasks_that_wait.py unit/registry/audit/test_folding.py unit/registry/search/test_view_search.py
+        component/mcp/test_as_every_call.py component/mcp/test_lists_by_caller.py component/mcp/test_replicas.py
+        component/mcp/test_revocation_in_flight.py component/mcp/test_servers_away.py component/memory/test_through_a_registry.py
+        unit/bench/test_log_growth.py unit/cli/memory/test_caller.py unit/cli/memory/test_settings.py unit/cli/test_audit.py
+        unit/cli/test_hosts_file.py unit/cli/test_three_way_merge.py unit/core/audit/test_anchors.py unit/core/audit/test_decider_version.py
+        unit/core/audit/test_mac.py unit/core/audit/test_parts_of_servers.py unit/core/audit/test_policy_records.py
+        unit/core/audit/test_suggestions.py unit/core/test_authorizer_chain.py unit/operator/kinds/test_denials_held.py
+        unit/operator/kinds/test_running.py unit/operator/workloads/test_tasks_that_wait.py unit/registry/audit/test_folding.py
+        unit/registry/search/test_view_search.py
     """,
     "make test + make test-long": """
         component/audit/test_load.py component/search/test_cut_by_patterns.py
@@ -270,19 +271,20 @@ GUARANTEES = {
     "make test + make test-real": """
         component/audit/test_replay.py component/audit/test_suggestions.py component/calls/test_argument_cost.py component/calls/test_arguments.py
         component/calls/test_call_assertions.py component/calls/test_compile_time.py component/governance/test_hidden_is_absent.py
-        component/search/test_bad_input.py contract/test_memories.py unit/cli/imports/test_imports.py unit/cli/imports/test_openapi_hostile.py
+        component/mcp/test_hidden_offerings.py component/search/test_bad_input.py contract/test_memories.py unit/ci/test_suites.py
+        unit/cli/imports/test_allowlists.py unit/cli/imports/test_imports.py unit/cli/imports/test_openapi_hostile.py
         unit/cli/memory/test_summary.py unit/cli/prediction/test_outcome.py unit/cli/test_doctor.py unit/core/audit/test_chain.py
-        unit/core/audit/test_redaction.py unit/core/imports/test_definitions.py unit/core/imports/test_plan.py unit/core/lint/test_hidden_text.py
-        unit/core/resources/test_credential_hosts.py unit/core/schemas/test_objects.py unit/core/schemas/test_safety.py
-        unit/core/telemetry/test_labels.py unit/core/test_accounts.py unit/core/test_authorizer.py unit/core/test_authorizer_oracle.py
-        unit/core/test_identity_any_token.py unit/core/test_model_names.py unit/core/test_names.py unit/core/test_names_held.py
-        unit/core/test_snapshot.py unit/core/test_values.py unit/examples/test_calculator.py unit/operator/kinds/test_hidden_text.py
-        unit/operator/kinds/test_quotas.py unit/operator/kinds/test_service.py unit/operator/replicas/test_older_replicas.py
-        unit/operator/test_large_schemas.py unit/registry/calls/test_applied_patterns.py unit/registry/calls/test_bulkheads.py
-        unit/registry/calls/test_echoed_secrets.py unit/registry/mcp/test_messages.py unit/registry/mcp/test_mirrors.py
-        unit/registry/mcp/test_tool_list.py unit/registry/outbound/test_guard.py unit/registry/search/test_postings.py
-        unit/registry/search/test_ranking.py unit/registry/upstream/test_events.py unit/runner/session/test_functions.py
-        unit/runner/test_arguments.py unit/runner/test_discovery.py
+        unit/core/audit/test_consent.py unit/core/audit/test_redaction.py unit/core/imports/test_definitions.py unit/core/imports/test_plan.py
+        unit/core/lint/test_hidden_text.py unit/core/resources/test_credential_hosts.py unit/core/schemas/test_objects.py
+        unit/core/schemas/test_safety.py unit/core/telemetry/test_labels.py unit/core/test_accounts.py unit/core/test_authorizer.py
+        unit/core/test_authorizer_oracle.py unit/core/test_identity_any_token.py unit/core/test_model_names.py unit/core/test_names.py
+        unit/core/test_names_held.py unit/core/test_snapshot.py unit/core/test_values.py unit/examples/test_calculator.py
+        unit/operator/kinds/test_hidden_text.py unit/operator/kinds/test_quotas.py unit/operator/kinds/test_service.py
+        unit/operator/replicas/test_older_replicas.py unit/operator/test_large_schemas.py unit/registry/calls/test_applied_patterns.py
+        unit/registry/calls/test_bulkheads.py unit/registry/calls/test_echoed_secrets.py unit/registry/mcp/test_messages.py
+        unit/registry/mcp/test_mirrors.py unit/registry/mcp/test_tool_list.py unit/registry/outbound/test_guard.py
+        unit/registry/search/test_postings.py unit/registry/search/test_ranking.py unit/registry/upstream/test_events.py
+        unit/runner/session/test_functions.py unit/runner/test_arguments.py unit/runner/test_discovery.py
     """,
     "make test-long": """
         chart/test_agents_of_a_release.py cluster/test_access_prediction.py cluster/test_admission_missing.py
