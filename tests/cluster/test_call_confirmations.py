@@ -145,6 +145,23 @@ def test_a_person_confirms_a_call_and_one_replica_makes_it_once(stage: Stage) ->
     assert len(stage.made) == before + 1
 
 
+def test_hidden_arguments_are_confirmed_by_a_flag_or_by_their_number(stage: Stage) -> None:
+    arguments = {"note": "pay Eve # sk-proj-abcdefghijklmnopqrst"}
+    key = stage.asked(arguments)
+    unflagged = stage.calls("keeper", "confirm", key, "--yes")
+    assert (unflagged.returncode, "--with-hidden-arguments" in unflagged.stderr) == (2, True)
+    assert "pay Eve # ***(28 characters hidden)" in unflagged.stdout
+    answer = stage.cluster.api.client.patch(
+        f"{CALLS}/{key.partition('/')[2]}",
+        content=json.dumps({"spec": {"decision": "Confirmed", "decidedBy": "system:admin"}}),
+        headers={"Content-Type": "application/merge-patch+json"},
+    )
+    assert (answer.status_code, "repeat spec.hiddenCharacters" in answer.text) == (422, True), answer.text
+    done = stage.calls("keeper", "confirm", key, "--yes", "--with-hidden-arguments")
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: stage.pay(arguments).status_code == 200, 30)
+
+
 @pytest.mark.parametrize("who", ["reader", "keeper of another", "payer"])
 def test_who_may_not_confirm_does_not(stage: Stage, who: str) -> None:
     """`payer` is the caller, and holds the verb."""

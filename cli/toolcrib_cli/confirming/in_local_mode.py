@@ -22,6 +22,6 @@ class LocalCalls:
 
     def decide(self, call: ConfirmableCall, decision: CallDecision) -> None:
         """As `Source`; it is in effect when this returns."""
-        accepted = call.hidden if decision is CallDecision.CONFIRMED else 0
-        decided = {"id": call.id, "decision": decision.value, "accepted_hidden": accepted}
+        number = call.hidden if decision is CallDecision.CONFIRMED else 0
+        decided = {"id": call.id, "decision": decision.value, "accepted_hidden": number}
         questions.decide_call(self._folder, decided)

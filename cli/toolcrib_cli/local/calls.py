@@ -28,16 +28,16 @@ class Calls:
             not isinstance(asked, Mapping)
             or not isinstance(asked.get("id"), str)
             or asked.get("decision") not in decisions
-            or type(accepted := asked.get("accepted_hidden", 0)) is not int
+            or type(number := asked.get("accepted_hidden", 0)) is not int
         ):
             said = f"Specify `id`, and `decision`: {' or '.join(decisions)}."
             return 400, {"code": "invalid_request", "detail": said}
         decision = CallDecision(asked["decision"])
         hidden = next((c.hidden for c in self._confirmations.waiting() if asked["id"] in (c.id, c.key)), 0)
-        if decision is CallDecision.CONFIRMED and hidden != accepted:
+        if decision is CallDecision.CONFIRMED and hidden != number:
             said = f"{hidden} characters of the arguments are hidden. Repeat the number in `accepted_hidden`."
             return 422, {"code": "hidden_arguments", "detail": said}
-        call = self._confirmations.decide(asked["id"], decision, OWNER, accepted)
+        call = self._confirmations.decide(asked["id"], decision, OWNER, number)
         if call is None:
             return 422, {"code": "unknown_call", "detail": f"No call {asked['id']} waits for confirmation."}
         return 200, {"call": call.key}

@@ -100,7 +100,7 @@ class LocalRegistry:
         try:
             question = _Question(self._folder)
             stream.write(question.request, timeout=question.left())
-            while not question.answered(stream.read(_MOST_BYTES, timeout=question.left())):
+            while not question.take(stream.read(_MOST_BYTES, timeout=question.left())):
                 pass
         except BaseException:
             stream.close()
@@ -111,7 +111,7 @@ class LocalRegistry:
         try:
             question = _Question(self._folder)
             await stream.write(question.request, timeout=question.left())
-            while not question.answered(await stream.read(_MOST_BYTES, timeout=question.left())):
+            while not question.take(await stream.read(_MOST_BYTES, timeout=question.left())):
                 pass
         except BaseException:
             await stream.aclose()
@@ -128,10 +128,10 @@ class _Question:
             raise NotTheLocalMode(error.message) from None
         nonce = secrets.token_hex(16)
         self._proof = proof(key, self._url, nonce)
-        self._refused = NotTheLocalMode(
+        self._error = NotTheLocalMode(
             f"another program than the local mode of {folder} listens at {self._url}: no token was sent to it"
         )
-        self._held = b""
+        self._answer = b""
         self._ends = time.monotonic() + _SECONDS
         host = self._url.partition("://")[2]
         self.request = f"GET {PATH}?nonce={nonce} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
@@ -139,25 +139,25 @@ class _Question:
     def left(self) -> float:
         """Seconds for the rest of the answer."""
         if (left := self._ends - time.monotonic()) <= 0:
-            raise self._refused
+            raise self._error
         return left
 
-    def answered(self, received: bytes) -> bool:
-        """Whether all of the answer is there; it is right then."""
-        self._held += received
-        if not received or len(self._held) > _MOST_BYTES:
-            raise self._refused
-        head, end, body = self._held.partition(b"\r\n\r\n")
+    def take(self, part: bytes) -> bool:
+        """Add a part of the answer; True if it is complete, and right."""
+        self._answer += part
+        if not part or len(self._answer) > _MOST_BYTES:
+            raise self._error
+        head, end, body = self._answer.partition(b"\r\n\r\n")
         length = re.search(rb"\r\ncontent-length: (\d{1,4})\r\n", head.lower() + b"\r\n")
         if not end or (length is not None and len(body) < int(length[1])):
             return False
         try:
-            told = json.loads(body)["proof"] if length is not None else ""
-            right = hmac.compare_digest(told.encode(), self._proof.encode())
+            answer = json.loads(body)["proof"] if length is not None else ""
+            right = hmac.compare_digest(answer.encode(), self._proof.encode())
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             right = False
         if not right:
-            raise self._refused
+            raise self._error
         return True
 
 
