@@ -7,6 +7,7 @@ a run of everything, so that it stays short (`make test-long` runs them); a path
 """
 
 import gc
+import logging
 import os
 import secrets
 import signal
@@ -36,6 +37,16 @@ _MARKERS = {"apiserver": "apiserver", "weaviate_server": "weaviate", "node": "no
 def anyio_backend() -> str:
     """Async tests run on asyncio."""
     return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def _logging_of_the_suite() -> Iterator[None]:
+    """A program that runs in a test's own process sends all logs to a stream that ends with the test: not those of later tests."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture
