@@ -171,7 +171,9 @@ def _folder(name: str, files: Sequence[Path], machine: str) -> Path:
 
 def _there(folder: Path) -> Path:
     if hidden:
-        raise PeersMissingError(f"This test uses the MCP clients of `{folder.name}`: give it the mark `peers`.")
+        raise PeersMissingError(
+            f"This test uses the MCP clients of `{folder.name}`: give it the mark `peers`."
+        )
     if not (folder / _DONE).is_file():
         raise PeersMissingError(f"The MCP clients of `{folder.name}` are not on this machine: {_REMEDY}.")
     return folder
