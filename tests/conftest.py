@@ -6,6 +6,7 @@ everything; a path, `-k` or `-m long` selects them.
 """
 
 import gc
+import logging
 import os
 import resource
 import secrets
@@ -34,6 +35,16 @@ _LEFT_OUT = pytest.StashKey[Counter[str]]()
 def anyio_backend() -> str:
     """Async tests run on asyncio."""
     return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def _logging_of_the_suite() -> Iterator[None]:
+    """A program that runs in a test's own process sends all logs to a stream that ends with the test: not those of later tests."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture

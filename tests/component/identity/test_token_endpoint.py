@@ -58,7 +58,7 @@ async def endpoint(folder: Path) -> AsyncIterator[Endpoint]:
     )
     edge = AdminEdge(app, RouteTable(OAUTH, None))
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(edge, log_level="warning", lifespan="off"))
+    server = uvicorn.Server(uvicorn.Config(edge, log_config=None, log_level="warning", lifespan="off"))
     task = asyncio.create_task(server.serve([listener]))
     base = f"http://127.0.0.1:{listener.getsockname()[1]}"
     try:

@@ -65,10 +65,11 @@ def test_a_registry_whose_loop_is_held_says_what_held_it_and_counts_it(tmp_path:
             timeout=60,
         )
         assert answer.status_code == 200, answer.text
-        wait_until(lambda: held(running) != [], timeout=60)
+        # a busy machine may hold the loop elsewhere before
+        wait_until(lambda: by_a_pass(running) != [], timeout=60)
         told = metrics(running.metrics_url)
 
-    line = held(running)[0]
+    line = by_a_pass(running)[0]
     assert line["level"] == "warning"
     assert line["cpu_ms"] >= 80
     assert line["held_ms"] >= 100
@@ -104,6 +105,10 @@ def test_first_lists_of_many_thousands_of_tools_hold_nobody_up(tmp_path: Path) -
 
 def held(running: RegistryProcess) -> list[dict[str, Any]]:
     return [line for line in running.lines if held_loops.SAID in line.get("message", "")]
+
+
+def by_a_pass(running: RegistryProcess) -> list[dict[str, Any]]:
+    return [line for line in held(running) if line["place"].endswith(".Heap.make_pass")]
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 import asyncio
 import io
 import json
-import logging
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -42,15 +41,11 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 
 
 @pytest.fixture
-def lines() -> Iterator[io.StringIO]:
+def lines() -> io.StringIO:
     """What this process logs."""
-    root = logging.getLogger()
-    before, level = root.handlers[:], root.level
     stream = io.StringIO()
     logs.configure({}, form="json", level="info", stream=stream)
-    yield stream
-    root.handlers[:] = before
-    root.setLevel(level)
+    return stream
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """How `toolcrib memory` is told what to do, and what it refuses at the start."""
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,8 @@ def test_what_cannot_be_used_ends_the_start_with_a_reason(
     error = capsys.readouterr().err
     assert (ended.value.code, "Traceback" in error) == (int(code), False), error
     assert said in error
+
+
+def test_logs_go_to_no_stream_of_an_earlier_test_in_which_a_program_ran() -> None:
+    streams = [getattr(handler, "stream", None) for handler in logging.getLogger().handlers]
+    assert [stream for stream in streams if getattr(stream, "closed", False)] == []

@@ -18,14 +18,10 @@ Write = Callable[..., str]
 
 @pytest.fixture
 def logger() -> Iterator[logging.Logger]:
-    root = logging.getLogger()
-    before, level = root.handlers[:], root.level
     quiet = {name: logging.getLogger(name).level for name in logs._QUIET}
     outside = logs.request_id.set("")  # whatever an earlier test of this process was working on
     yield logging.getLogger("toolcrib.test")
     logs.request_id.reset(outside)
-    root.handlers[:] = before
-    root.setLevel(level)
     for name, was in quiet.items():
         logging.getLogger(name).setLevel(was)
 
