@@ -57,6 +57,8 @@ def places() -> dict[str, list[str]]:
 
 def _walk(schema: Any, node: Any, path: str) -> Iterator[tuple[str, str]]:
     while "$ref" in node:
+        if node["$ref"] == "#/definitions/value":
+            return  # of Kubernetes or the registry, at any depth: it has no pattern
         node = schema["definitions"][node["$ref"].rpartition("/")[2]]
     if pattern := node.get("pattern"):
         yield pattern, path
@@ -78,6 +80,8 @@ def section() -> str:
     rows = ["| Helm says | what to do |", "|---|---|"]
     rows += [
         "| `additional properties 'x' not allowed` | There is no value `x` at that place: look for its name in the tables above |",
+        "| `missing property 'x'` | `x` is null, which takes its default away: leave it out to have the default, or write a value |",
+        "| `got null, want string` (or another type) | Leave it out, or write a value. In maps only users and groups of a pod may be null |",
         "| `got string, want integer` (or another type) | Write a value of that type; with `--set-string` everything is text |",
         "| `value must be one of …` | Take one of those listed |",
         "| `does not match pattern …` | Write the value as the table below says |",

@@ -89,8 +89,9 @@ and MicroK8s, say, have others than most.
   {{- include "toolcrib.flow.ports" (uniq $ports) | nindent 2 }}
 {{- end -}}
 
-{{/* To the cluster's DNS. */}}
+{{/* To the cluster's DNS. An empty list would mean every address or port, so then there is no rule. */}}
 {{- define "toolcrib.flow.dns" -}}
+{{- if and .Values.networkPolicy.dnsEgress .Values.networkPolicy.dnsPorts -}}
 - to:
     {{- toYaml .Values.networkPolicy.dnsEgress | nindent 4 }}
   ports:
@@ -99,9 +100,11 @@ and MicroK8s, say, have others than most.
     - {protocol: TCP, port: {{ . }}}
     {{- end }}
 {{- end -}}
+{{- end -}}
 
-{{/* To public addresses, and to none that is private, shared or link-local. */}}
+{{/* To public addresses, and to none that is private, shared or link-local; without ports there is no rule. */}}
 {{- define "toolcrib.flow.outside" -}}
+{{- if .Values.networkPolicy.outsidePorts -}}
 - to:
     - ipBlock:
         cidr: 0.0.0.0/0
@@ -110,6 +113,7 @@ and MicroK8s, say, have others than most.
         cidr: ::/0
         except: ["fc00::/7", "fe80::/10"]
   {{- include "toolcrib.flow.ports" .Values.networkPolicy.outsidePorts | nindent 2 }}
+{{- end -}}
 {{- end -}}
 
 {{/* How a monitor speaks to the registry: over TLS, with the authority from where the pods have it. */}}

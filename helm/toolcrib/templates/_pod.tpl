@@ -17,7 +17,11 @@ imagePullSecrets:
 {{- end }}
 securityContext:
   {{- $restricted := dict "runAsNonRoot" true "runAsUser" 65532 "runAsGroup" 65532 "fsGroup" 65532 "fsGroupChangePolicy" "OnRootMismatch" "seccompProfile" (dict "type" "RuntimeDefault") }}
-  {{- toYaml (mergeOverwrite $restricted (deepCopy ($v.podSecurityContext | default dict))) | nindent 2 }}
+  {{- $context := mergeOverwrite $restricted (deepCopy ($v.podSecurityContext | default dict)) }}
+  {{- range $field, $value := $context }}
+  {{- if kindIs "invalid" $value }}{{ $_ := unset $context $field }}{{ end }}
+  {{- end }}
+  {{- toYaml $context | nindent 2 }}
 {{- with $v.terminationGracePeriodSeconds }}
 terminationGracePeriodSeconds: {{ int . }}
 {{- end }}

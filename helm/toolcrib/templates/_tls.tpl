@@ -11,7 +11,7 @@ authority changed, or if it ends within tls.generate.renewBeforeDays.
 {{- $found := lookup "v1" "Secret" .Release.Namespace $name | default dict -}}
 {{- $notes := dig "metadata" "annotations" dict $found -}}
 {{- $data := $found.data | default dict -}}
-{{- $rotate := toString $g.rotate -}}
+{{- $rotate := ternary "" (toString $g.rotate) (kindIs "invalid" $g.rotate) -}}
 {{- $authority := dict "rotate" $rotate -}}
 {{- $lasts := get $notes "toolcrib.dev/not-after" | default "0" | int64 -}}
 {{- $kept := false -}}
@@ -112,7 +112,7 @@ authority changed, or if it ends within tls.generate.renewBeforeDays.
 {{- include "toolcrib.certificates" . -}}
 {{- .Values._certificates.authority.bundle -}}
 {{- else if ne .Values.tls.mode "off" -}}
-{{- .Values.tls.ca.bundle -}}
+{{- .Values.tls.ca.bundle | default "" -}}
 {{- end -}}
 {{- end -}}
 
