@@ -297,7 +297,7 @@ GUARANTEES = {
         cluster/test_canaries.py
     """,
 }
-"""Where guarantees run, by their modules in tests/."""
+"""Commands and the modules of tests/ whose guarantees they run."""
 COLLECTING = """
 import json, sys
 import pytest

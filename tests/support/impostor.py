@@ -13,14 +13,14 @@ LARGEST = 1024 * 1024
 
 @dataclass
 class Impostor:
-    """Where it listens, and what arrived, a text for each connection."""
+    """Address of the listener, and the bytes that arrived, a text for each connection."""
 
     url: str = ""
     received: list[bytearray] = field(default_factory=list)
 
     @property
     def port(self) -> int:
-        """Of its address."""
+        """Port of its address."""
         return int(self.url.rpartition(":")[2])
 
     @property

@@ -92,7 +92,7 @@ class OfferingServer:
             self.open -= 1
 
     def _of_caller(self, who: str, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
-        """What this caller gets; None: what everybody gets."""
+        """Key of the caller whose list this is; None: everybody's."""
         refused = {"error": {"code": -32602, "message": "no"}}
         match method:
             case "resources/list":

@@ -110,7 +110,7 @@ def select(items: Sequence[pytest.Item], suite: str) -> tuple[list[pytest.Item],
 
 
 def _cover(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """The same tests, in order, with a pairwise cover of each `table` in place of all of its rows."""
+    """Reduce each `table` to a pairwise cover of its rows; all other tests stay, in order."""
     tables: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("table"):
@@ -151,7 +151,7 @@ def pairwise(name: str, rows: Sequence[dict[str, int]]) -> set[int]:
 def last_lines(
     suite: str, left_out: Counter[str], skipped: Counter[str], processor_seconds: float
 ) -> list[str]:
-    """What a run of a suite did not do, by the command that does it or the reason, and how long this one took."""
+    """List what did not run, by the command that runs it or the reason, and the time of this run."""
     minutes, seconds = divmod(round(time.time() - float(os.environ[_BEGAN])), 60)
     target = "make test" if suite == QUICK else "make test-real"
     return [

@@ -31,7 +31,7 @@ class Plan:
     verify: ssl.SSLContext | bool
     patience: float
     greet: Callable[[Any], Awaitable[None]] | None = None
-    """As `Upstream`."""
+    """Look at each connection before the token goes over it; None where any registry will do."""
 
 
 def run(plan: Plan) -> None:

@@ -1,4 +1,4 @@
-"""Whether a session in the store is the one that was started here: whoever writes the store must not choose what a resume does.
+"""Notes of the sessions started or accepted on this machine, so that nobody who writes the store chooses what a resume does.
 
 A definition names accounts, prompts, models, and the key files that go to them. So a note of each session that was started
 or accepted on this machine is kept in the data folder, which the store's writers cannot reach.

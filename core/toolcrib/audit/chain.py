@@ -198,7 +198,7 @@ def sealed(key: AuditKey, head: Head, record: bytes) -> tuple[bytes, Head]:
 
 
 def _printable(record: bytes) -> bytes:
-    """The same JSON, every other character written as JSON's escapes."""
+    """Escape all but printable ASCII in a JSON text."""
     if record.isascii() and b"\x7f" not in record:
         return record
     return _UNPRINTABLE.sub(_escaped, record.decode()).encode()

@@ -25,7 +25,7 @@ OPEN_EACH = 3
 OPEN_ALL = 100
 """Open requests in a namespace. Decided ones are as many as people decide in a week."""
 OPEN_TENANT = OPEN_ALL // 2
-"""Of those, by the subjects of one tenant; and never more than is still free, so that the next tenant finds a place."""
+"""Open requests of one tenant's subjects at most; never more than is still free, so that the next tenant finds a place."""
 KEPT_SECONDS = 7 * 86_400.0
 LONGEST_SECONDS = 86_400.0
 """Of an approval."""

@@ -89,7 +89,7 @@ class Subject(Model):
 
     @property
     def tenant(self) -> str | None:
-        """As `Identity.tenant`, where the namespace is filled in."""
+        """Namespace of the subject, or its issuer if it has none (`Identity.tenant`)."""
         return self.namespace or self.issuer
 
 

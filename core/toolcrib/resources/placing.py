@@ -22,7 +22,7 @@ _RESERVED_HEADERS = (
     "set-cookie", "te", "traceparent", "tracestate", "trailer", "transfer-encoding", "upgrade", "user-agent", "via",
     "x-request-id", "base-url", "client-ip", "front-end-https", "sudo", "x-host", "x-originating-ip", "x-url-scheme",
 )  # fmt: skip
-"""Of the connection, of credentials, those that the registry itself sets in a call, and those that override parts of it."""
+"""Headers of the connection, of credentials, of the registry itself, and those that override parts of a call."""
 _RESERVED_PREFIXES = (
     "forwarded", "impersonate-", "proxy-", "remote-", "ssl-client-", "toolcrib-", "x-auth-request-", "x-authenticated-",
     "x-envoy-", "x-forward", "x-http-", "x-impersonate-", "x-original-", "x-proxy", "x-real-", "x-remote-", "x-rewrite-",

@@ -126,7 +126,7 @@ class PublishedBackend(Wire):
 
     @property
     def personal(self) -> bool:
-        """Whether it is told who calls: its answers may differ by caller."""
+        """Return True if it learns who calls: its answers may differ by caller."""
         return self.exchanges or self.asserted
 
     @property

@@ -179,7 +179,7 @@ class PublishedSubject(Wire):
 
     @property
     def tenant(self) -> str | None:
-        """As `Identity.tenant`."""
+        """Namespace of the subject, or its issuer if it has none (`Identity.tenant`)."""
         return self.namespace or self.issuer
 
 

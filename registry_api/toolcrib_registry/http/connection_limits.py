@@ -26,7 +26,7 @@ _OPEN_FILES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What one listener allows. `trusted` are networks of proxies: there one peer stands for many clients.
+    """Limits of one listener. `trusted` are networks of proxies: there one peer stands for many clients.
 
     With `replaces`, a connection that finds no place takes that of the oldest idle one, instead of being refused.
     """
@@ -87,7 +87,7 @@ class ConnectionGate:
         return next((slot for slot in idle if slot.path == path), None)
 
     def _path(self, address: str) -> Path:
-        """What connections are counted by: the address, of IPv6 its /64; nothing for a proxy."""
+        """Return the key by which connections are counted: the address, of IPv6 its /64; None for a proxy."""
         found = ip_address(address)
         if isinstance(found, IPv6Address):
             found = found.ipv4_mapped or found

@@ -75,7 +75,7 @@ class Listed:
         return _servers(self.unknown)
 
     def of(self, key: str) -> Meant | None:
-        """What a key means. A prompt that is listed by its bare name also has the name that names its server.
+        """Meaning of a key. A prompt that is listed by its bare name also has the name that names its server.
 
         Raises:
             Ambiguous: several servers have it, or may have it.
@@ -110,7 +110,7 @@ class Listed:
 
 
 def listed(kind: Kind, offers: Offers, home: str | None, unknown: Collection[PublishedTool] = ()) -> Listed:
-    """What is listed of a kind, and under which keys.
+    """Entries of a kind, and the keys under which they are listed.
 
     Args:
         kind: of what.
@@ -209,7 +209,7 @@ def meant_by_uri(uri: str, parts: Mapping[str, PublishedTool], resources: Listed
 
 
 def names_server(uri: str) -> bool:
-    """Whether a URI, or template, has the form that names its server."""
+    """Return True if a URI or template has the form that names its server."""
     return _OWN_URI.fullmatch(uri) is not None
 
 

@@ -149,7 +149,7 @@ class OfferedLists:
     async def of(
         self, part: PublishedTool, kind: Kind, caller: Caller, patience: Patience = LISTING
     ) -> tuple[Entry, ...]:
-        """What a server lists for a caller; while it does not answer in time, what it listed before.
+        """Return the list of a server for a caller; while it does not answer in time, what it listed before.
 
         Raises:
             CallError: it has listed nothing so far, and does not now.

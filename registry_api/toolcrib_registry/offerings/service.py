@@ -315,7 +315,7 @@ class Offerings:
 
 
 async def _meant(look: Callable[[Patience], Awaitable[Meant | None]]) -> Meant | None:
-    """What a key means by the lists at hand, or else by those that come in time."""
+    """Resolve a key by the lists at hand, or else by those that come in time."""
     with contextlib.suppress(CallError, directory.Ambiguous):
         if (meant := await look(AT_HAND)) is not None:
             return meant
@@ -335,7 +335,7 @@ def _size(offers: directory.Offers) -> int:
 
 
 def _judged(answered: Answered, read: Read, depth: int, hidden: tuple[str, ...], server: str) -> Result:
-    """What a server answered, in the form of the result that was asked for, with the server's name.
+    """Return a server's answer in the form of the requested result, with the server's name.
 
     Raises:
         UpstreamProtocol: it is none, or must not be passed on.

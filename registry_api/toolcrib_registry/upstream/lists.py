@@ -108,7 +108,7 @@ class Pages:
     cut: Cut | None
 
     def private(self, *, stateless: bool) -> bool:
-        """Whether one of the pages is for its caller alone: any that is not `public`; in earlier revisions, any that says so."""
+        """Return True if one of the pages is for its caller alone: any that is not `public`; in earlier revisions, any that says so."""
         return any(scope != "public" and (stateless or scope is not None) for scope in self.scopes)
 
 

@@ -59,7 +59,7 @@ CAPABILITIES: Final = frozenset(ClientCapabilities.model_fields)
 OWN: Final = "io.modelcontextprotocol/"
 """What keys of `_meta` begin with that are the protocol's own."""
 OURS: Final = f"{GROUP}/"
-"""What keys of `_meta`, and of questions, begin with that the registry alone sets: clients act on them."""
+"""Prefix of the keys of `_meta` and of questions that the registry alone sets: clients act on them."""
 PROGRESS_TOKEN: Final = "progressToken"
 _SHOWN = 64
 

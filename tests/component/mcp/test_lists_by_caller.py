@@ -58,7 +58,7 @@ def grant(world: World, who: Sequence[str] = TWO) -> None:
 
 
 def answers(running: RunningRegistry, who: str, version: str = STATELESS) -> dict[str, Any]:
-    """What a caller is answered to every question about what is its own, and about what is somebody's."""
+    """Answers that a caller gets to every question about its own and about others' resources."""
     client, found = McpClient(running, version, who=who), dict[str, Any]()
 
     def ask(method: str, params: dict[str, Any] | None = None) -> None:
@@ -155,7 +155,7 @@ def test_callers_that_wait_for_a_slow_server_at_one_time_get_their_own(
 
 
 def both_at_once(running: RunningRegistry, up: OfferingServer, waiting: int = 2) -> list[list[str]]:
-    """What both are shown, who asked while the server held the answer to the first."""
+    """Lists shown to two callers who asked while the server held its first answer."""
     up.listing = threading.Event()
     with ThreadPoolExecutor(2) as pool:
         asked = []

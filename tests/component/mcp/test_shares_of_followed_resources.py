@@ -1,4 +1,4 @@
-"""What one caller follows, and how long that takes, leaves places and time to all others."""
+"""Subscriptions of one caller leave places and time to all others."""
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""What `toolcrib calls` shows of a call: nothing ends unseen, and nothing in it moves or hides what stands beside it."""
+"""`toolcrib calls` shows a call whole: nothing ends unseen, and nothing in it moves or hides what stands beside it."""
 
 import json
 from collections.abc import Iterator

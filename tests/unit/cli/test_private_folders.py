@@ -1,4 +1,4 @@
-"""Where stores may lie: nobody else can write there, or swap what is on the way there."""
+"""Places for stores: nobody else can write there, or swap what is on the way there."""
 
 import grp
 import os

@@ -143,7 +143,7 @@ def test_on_a_terminal_of_80_columns_one_line_changes_and_fits(
 
 
 def on_terminal(environ: Mapping[str, str], part: str, columns: int) -> str:
-    """What `build.py` writes to a terminal of this width."""
+    """Output of `build.py` on a terminal of this width."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     environ = {name: value for name, value in environ.items() if name != "COLUMNS"}

@@ -1,4 +1,4 @@
-"""What the image's bill of materials says of files of others in the wheel: Swagger UI and the embedding model."""
+"""The image's bill of materials names files of others in the wheel: Swagger UI and the embedding model."""
 
 from __future__ import annotations
 
