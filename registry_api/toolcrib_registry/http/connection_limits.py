@@ -87,7 +87,7 @@ class ConnectionGate:
         return next((slot for slot in idle if slot.path == path), None)
 
     def _path(self, address: str) -> Path:
-        """Return the key by which connections are counted: the address, of IPv6 its /64; None for a proxy."""
+        """Return the key by which connections are counted: the address, of IPv6 its /64; empty for a proxy."""
         found = ip_address(address)
         if isinstance(found, IPv6Address):
             found = found.ipv4_mapped or found
