@@ -40,7 +40,9 @@ class ServiceProxy:
         await asyncio.gather(*looks, *self._tasks, return_exceptions=True)
 
     async def _look(self, port: int, url: str) -> None:
-        async with httpx.AsyncClient(timeout=1, verify=False) as client:
+        # this loop shares its process with the threads that send requests: a probe may take seconds, and one that is given
+        # up says nothing of a drain
+        async with httpx.AsyncClient(timeout=5, verify=False) as client:
             while True:
                 try:
                     ready = (await client.get(url, headers={"connection": "close"})).status_code == 200
