@@ -72,7 +72,7 @@ class Outcome(NamedTuple):
 @pytest.fixture(scope="module")
 def tests(fresh_machine: FreshMachine, step: Step) -> Outcome:
     # a person may begin with the second line
-    step("sh", "-c", "rm -rf .venv ~/.cache", timeout=60)
+    step("sh", "-c", "rm -rf .venv ~/.cache/pip ~/.cache/uv", timeout=60)
     with told(TEST):
         done = fresh_machine.run(
             "env", f"{reports.VARIABLE}={CLONE}/tests.jsonl", *TEST.split(), timeout=1200

@@ -14,7 +14,7 @@ import re
 import secrets
 import time
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from toolcrib_cli.errors import CliError, Exit
@@ -41,6 +41,9 @@ class Stream(Protocol):
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Send all of it."""
 
+    def get_extra_info(self, info: str) -> Any:
+        """A fact of the connection: `server_addr` is the address and port of the listener."""
+
     def close(self) -> None:
         """Close it."""
 
@@ -53,6 +56,9 @@ class AsyncStream(Protocol):
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """Send all of it."""
+
+    def get_extra_info(self, info: str) -> Any:
+        """A fact of the connection: `server_addr` is the address and port of the listener."""
 
     async def aclose(self) -> None:
         """Close it."""
@@ -98,7 +104,7 @@ class LocalRegistry:
             NotTheLocalMode: it did not, or no local mode runs.
         """
         try:
-            question = _Question(self._folder)
+            question = _Question(self._folder, stream)
             stream.write(question.request, timeout=question.left())
             while not question.take(stream.read(_MOST_BYTES, timeout=question.left())):
                 pass
@@ -109,7 +115,7 @@ class LocalRegistry:
     async def greet_in_loop(self, stream: AsyncStream) -> None:
         """The same in an event loop."""
         try:
-            question = _Question(self._folder)
+            question = _Question(self._folder, stream)
             await stream.write(question.request, timeout=question.left())
             while not question.take(await stream.read(_MOST_BYTES, timeout=question.left())):
                 pass
@@ -121,11 +127,18 @@ class LocalRegistry:
 class _Question:
     """One challenge, and how its answer arrives."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, stream: Stream | AsyncStream) -> None:
         try:
             self._url, key = _state(folder)
         except CliError as error:
             raise NotTheLocalMode(error.message) from None
+        # Another run may have begun at another address since this one was looked up: a program at the former one could
+        # have the new run answer for it.
+        peer = stream.get_extra_info("server_addr")
+        if not peer or f"http://{peer[0]}:{peer[1]}" != self._url:
+            raise NotTheLocalMode(
+                f"the local mode of {folder} runs at {self._url} now: no token was sent elsewhere"
+            )
         nonce = secrets.token_hex(16)
         self._proof = proof(key, self._url, nonce)
         self._error = NotTheLocalMode(

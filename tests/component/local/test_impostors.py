@@ -163,6 +163,30 @@ def test_another_address_gets_no_minted_token_though_a_person_names_it(
     assert "is not the local mode of" in capsys.readouterr().err
 
 
+def test_another_program_at_a_former_address_gets_no_token_though_the_new_run_answers_for_it(
+    data: Path,
+) -> None:
+    """The local mode ends between two pages of a list, begins again at another port, and a program relays the question."""
+    page = {"revision": "1.1", "tools": []}
+    now: list[str] = []
+
+    def answer(connection: int, head: bytes) -> bytes | None:
+        if b"/local/proof" in head:
+            return proves(key, now[-1])(connection, head)
+        state = json.loads((data / "local.json").read_text())
+        now.append("http://127.0.0.1:1")
+        (data / "local.json").write_text(json.dumps({**state, "url": now[-1]}))
+        more = {"next_cursor": "next"} if connection == 1 else {}
+        return http(json.dumps(page | more).encode()).replace(b"\r\n", b"\r\nconnection: close\r\n", 1)
+
+    with impostor(answer) as listening, recorded(data, listening.url) as key:
+        now.append(listening.url)
+        assert run(*COMMANDS["tools"]) == Exit.UNREACHABLE
+    assert len(listening.received) > 1
+    listening.received.pop(0)
+    holds_nothing(listening)
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_each_connection_is_proven_by_itself(data: Path, host: str) -> None:
     """The local mode ends between two pages of a list, and another program takes its port."""
