@@ -1,6 +1,7 @@
 """However many connections anybody opens to the listeners of operators, probes and scrapers, those find a place."""
 
 import ssl
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from secret_volume import SecretVolume
 from slow_clients import connected
 from toolcrib_registry.http.connection_limits import OTHERS, ConnectionGate, ConnectionLimits
 
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
 OWN, ANOTHER = "127.0.0.1", "127.0.0.2"
 MANY = [f"127.0.1.{number}" for number in range(1, 65)]
 NO_DEADLINE = {"header_seconds": 600.0}

@@ -211,6 +211,7 @@ async def test_a_program_that_is_not_there_is_said_so(stage: Stage) -> None:
         await stage.call(stage.server(command=("no-such-program",)), "env")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 async def test_programs_end_with_their_toolserver_and_what_they_started_with_them(stage: Stage) -> None:
     server = stage.server()
     pid = json.loads(await stage.call(server, "env"))["pid"]
@@ -253,6 +254,7 @@ KILLED = """
 """
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_programs_end_when_their_starter_is_killed(tmp_path: Path) -> None:
     here = Path(__file__).parent
     code = textwrap.dedent(
