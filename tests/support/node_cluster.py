@@ -243,7 +243,12 @@ class NodeCluster:
                     .json()["data"]["Aggregate"][name][0]["meta"]["count"]
                     for name in classes
                 ]
-            except (httpx.HTTPError, KeyError, IndexError):
+            except (
+                httpx.HTTPError,
+                KeyError,
+                IndexError,
+                TypeError,
+            ):  # a class that it does not answer for yet is null
                 return 0
         return max(counts, default=0)
 
