@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from published import CLUSTER, OAUTH, binding, bot, client, tool
-from toolcrib.authorizer import Action, Decision, Policy, Reason, decide
+from toolcrib.authorizer import Action, Decision, Policy, Reason, alternatives, concerned, decide, deniers
 from toolcrib.identity import Identity, ScopesPolicy
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.resources.tools import ScopeMatch, ToolState
@@ -70,6 +70,15 @@ def for_cli(name: str, *scopes: str, **fields: Any) -> PublishedBinding:
         (bot(), tool(), [binding()], Reason.GRANTED),
         (bot(), tool(), [binding(not_before=100.0, expires_at=100.5)], Reason.GRANTED),
         (bot(), tool(scopes=()), [binding()], Reason.SCOPE_NOT_GRANTED),
+        *(
+            (
+                client(policy=ScopesPolicy.TOKEN),
+                tool(scopes=(), scope_match=match),
+                [],
+                Reason.SCOPE_NOT_GRANTED,
+            )
+            for match in ScopeMatch
+        ),
     ],
 )
 def test_the_first_rule_that_says_no_names_itself(
@@ -151,6 +160,25 @@ def test_a_deny_wins_over_a_token_that_needs_no_binding() -> None:
     assert decided(dev, tool(), binding("d", scopes=(), deny=("*",))).reason is Reason.DENIED
 
 
+def test_where_all_scopes_are_needed_and_the_token_alone_decides_it_carries_them_all() -> None:
+    def holder(*scopes: str) -> Identity:
+        return client(policy=ScopesPolicy.TOKEN, scopes=frozenset(scopes))
+
+    assert decided(holder("read", "write"), ALL)
+    assert decided(holder("read"), ALL).reason is Reason.TOKEN_LACKS_SCOPE
+    assert decided(holder("read"), BOTH)
+
+
+@pytest.mark.parametrize("how", DENIALS)
+def test_a_deny_of_another_namespace_concerns_no_tool_of_this_one(how: str) -> None:
+    elsewhere = Policy.compile([binding("d", "team-b", scopes=(), **DENIALS[how])])
+
+    assert not deniers(elsewhere)(tool())
+    assert not concerned(tool(), elsewhere)
+    assert deniers(elsewhere)(tool("team-b/x"))
+    assert concerned(tool("team-b/x"), elsewhere)
+
+
 def test_a_deny_for_somebody_else_is_not_mine() -> None:
     assert decided(bot(), tool(), binding(), for_cli("d", deny=("*",)))
 
@@ -163,6 +191,14 @@ def test_where_token_and_bindings_meet_both_must_name_the_same_scope() -> None:
     assert decided(with_token(), BOTH, reads).reason is Reason.TOKEN_LACKS_SCOPE
     assert decided(client(scopes=None), BOTH, reads).reason is Reason.TOKEN_LACKS_SCOPE
     assert decided(with_token("write"), BOTH, reads, for_cli("writes", "write"))
+
+
+def test_a_call_is_charged_to_no_binding_of_a_scope_that_the_token_lacks() -> None:
+    reads, writes = for_cli("reads", "read"), for_cli("writes", "write")
+    policy = Policy.compile([reads, writes])
+
+    assert alternatives(with_token("read"), BOTH, policy, 100.0) == ((reads,),)
+    assert alternatives(with_token("read", "write"), BOTH, policy, 100.0) == ((reads, writes),)
 
 
 def test_where_all_scopes_are_needed_the_bindings_grant_them_together() -> None:

@@ -14,7 +14,7 @@ from toolcrib.identity import Identity, ScopesPolicy
 from toolcrib.names import TOOL_NAME
 from toolcrib.resources.tools import ToolState
 from toolcrib.snapshot import Snapshot
-from toolcrib.view import EMPTY, AmbiguousName, View, view_of, view_work
+from toolcrib.view import EMPTY, AmbiguousName, View, ViewMaker, view_of, view_work
 from toolcrib.wire.publish import Publish, PublishedBinding, PublishedTool, Revision
 
 EVERYWHERE = binding("everywhere", None)
@@ -229,6 +229,26 @@ def test_a_views_digest_does_not_depend_on_what_is_outside_of_it() -> None:
     assert alone == seen(
         bot(), tool(), tool("team-z/other", scopes=("x",)), EVERYWHERE, binding("b", "team-z")
     )
+
+
+CALC = tool()
+BETWEEN = binding(not_before=60.0, expires_at=90.0)
+CHANGES: dict[str, tuple[tuple[Any, ...], float]] = {
+    "the clock ends the grant": ((CALC, BETWEEN), 90.0),
+    "the clock is set back": ((CALC, BETWEEN), 59.0),
+    "the binding is edited": ((CALC, binding(not_before=60.0, expires_at=90.0, allow=())), 60.0),
+    "a deny is added": ((CALC, BETWEEN, binding("d", deny=("*",))), 60.0),
+    "the tool is disabled": ((tool(state=ToolState.DISABLED), BETWEEN), 60.0),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_view_that_follows_another_keeps_nothing_that_is_over(change: str) -> None:
+    items, now = CHANGES[change]
+    maker = ViewMaker(bot())
+
+    assert set(maker.of(snapshot(CALC, BETWEEN), 60.0).tools) == {CALC.tool_id}
+    assert maker.of(snapshot(*items), now).tools == {}
 
 
 # ---- the registry's own powers ----------------------------------------------------------------------------------
