@@ -27,7 +27,7 @@ from toolcrib.view import AmbiguousName
 from toolcrib_registry.audit import refusal_reasons
 
 pytestmark = pytest.mark.guarantee
-WORLDS = size(quick=20, whole=200)
+WORLDS = size(quick=100, whole=200)
 ROUTES = (
     ("POST", "/v1/describe"),
     ("POST", "/v1/call"),
