@@ -5,9 +5,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # what `make up` and `make test` may be given: make up ARGS="--port 8080", make test ARGS="-k view"
 ARGS ?=
-# how many processes run tests: more than two cores, since half of the time tests wait; JOBS=0 runs them in this one.
-# In `make test-real` each starts real servers of its own (about 1 GB).
-JOBS ?= 3
+# how many processes run tests: more than two cores, since half of the time tests wait (5 in `make test`, else 3, where each
+# starts real servers of its own: about 1 GB); JOBS=0 runs them in this one
+JOBS ?=
 # when make began, so that the time that `make test` prints has the set-up in it
 export TOOLCRIB_BEGAN := $(or $(TOOLCRIB_BEGAN),$(shell date +%s))
 # Files in their own order: pytest-xdist would begin with those of many tests, and end with one process in a long test of
@@ -46,10 +46,10 @@ up: env ## Start Toolcrib on this machine with the example tools and agents; Ctr
 	@exec $(BIN)/toolcrib up --manifests examples/heist --manifests examples/catalog $(ARGS)
 
 test: env ## Run the tests that need nothing but Python: every guarantee that has no real server in it, in minutes
-	$(BIN)/python -m pytest --suite quick -n $(JOBS) $(DIST) $(ARGS)
+	$(BIN)/python -m pytest --suite quick -n $(or $(JOBS),5) $(DIST) $(ARGS)
 
 test-real: env build-tools ## Run all others: on a real API server, Weaviate, Dex, PostgreSQL, Redis, Prometheus and helm; tables and properties whole
-	$(BIN)/python -m pytest --suite real -n $(JOBS) $(DIST) $(ARGS)
+	$(BIN)/python -m pytest --suite real -n $(or $(JOBS),3) $(DIST) $(ARGS)
 
 check: env ## Lint, format, types, import contracts, the words of pages and strings, and generated files that are up to date
 	$(BIN)/ruff check $(SOURCES)
@@ -93,7 +93,7 @@ build-tools: env ## Find or build (once, with Go, about 20 minutes) the real ser
 	@$(BIN)/python tests/support/realparts/build.py
 
 test-long: env build-tools ## Run the tests that keep real servers busy for long: upgrades, dashboards and rules in a real Prometheus
-	TOOLCRIB_REQUIRE_REAL=1 $(BIN)/python -m pytest -n $(JOBS) $(DIST) -m "long and not node" $(call MARKED,long) $(ARGS)
+	TOOLCRIB_REQUIRE_REAL=1 $(BIN)/python -m pytest -n $(or $(JOBS),3) $(DIST) -m "long and not node" $(call MARKED,long) $(ARGS)
 
 cluster-demo: env build-tools ## The tour of the cluster, against a real API server and a real Weaviate on loopback
 	@exec $(BIN)/python examples/cluster/demo.py $(ARGS)
@@ -123,7 +123,7 @@ mcp-conformance: env ## MCP's conformance suite against /mcp/direct, in both rev
 
 mcp-peers: env ## MCP clients and servers of others against a registry: SDKs, frameworks, the inspector; needs npm, once
 	@$(BIN)/python $(PEERS)/environments.py
-	$(BIN)/python -m pytest -n $(JOBS) $(DIST) -m peers $(call MARKED,peers) $(ARGS)
+	$(BIN)/python -m pytest -n $(or $(JOBS),3) $(DIST) -m peers $(call MARKED,peers) $(ARGS)
 
 frameworks: env ## Agents of other people's frameworks against a registry, one script for all; writes the table of docs/guides/frameworks.md; ARGS=--changed checks it
 	@PYTHONPATH=tests/support $(BIN)/python -m frameworks.conformance $(ARGS)

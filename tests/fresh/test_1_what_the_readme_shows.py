@@ -90,9 +90,23 @@ def test_make_test_breaks_no_guarantee(tests: Outcome) -> None:
     assert any(phase.guarantee for phase in tests.phases)
 
 
-def test_make_test_passes_and_names_what_it_left_out_and_its_time(tests: Outcome) -> None:
+def test_make_test_passes_and_names_what_it_left_out_and_its_time(
+    tests: Outcome, fresh_machine: FreshMachine
+) -> None:
+    """What fails here runs again here, alone, as `.ci/run` does it: to begin with a new machine takes longer than it allows."""
     if tests.status:
-        pytest.fail(f"{TEST} ended with {tests.status}:\n{tests.output}", pytrace=False)
+        failed = outcomes.failures(tests.phases)
+        why = outcomes.refusal(tests.status, tests.phases)
+        if not why:
+            report, files = f"{CLONE}/again.jsonl", outcomes.files(failed.values())
+            pytest_again = (".venv/bin/python", "-m", "pytest", "-q", "--suite", "quick", *files)
+            with told(f"again: {' '.join(files)}"):
+                fresh_machine.run("env", f"{reports.VARIABLE}={report}", *pytest_again, timeout=600)
+            phases = outcomes.read(fresh_machine.folder / "clone" / "again.jsonl")
+            why = outcomes.still_broken(failed, phases)
+        if why:
+            pytest.fail(f"{TEST} ended with {tests.status}: {why}\n{tests.output}", pytrace=False)
+        print("FLAKY, failed once and passed when run again:", *failed, sep="\n  ")
     assert re.search(r"^[\d,]+ tests left out here: `make test-real` runs them$", tests.output, re.MULTILINE)
     assert re.search(r"^make test: \d+ min \d\d s with its set-up", tests.output, re.MULTILINE)
 
